@@ -1,0 +1,1 @@
+//! One endpoint API over any fabric, chosen by name at run time.

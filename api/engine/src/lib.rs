@@ -1,0 +1,1 @@
+//! DAT semantics, once, over any provider.

@@ -1,0 +1,261 @@
+//! Loading a plugin, and reading one without running it.
+
+use std::ffi::c_void;
+use std::path::{Path, PathBuf};
+use std::{fmt, ptr};
+
+use abi_stable::library::{LibraryError, lib_header_from_path};
+use abi_stable::prefix_type::PrefixTypeTrait;
+
+use super::{Device, call};
+use crate::export::Export;
+use crate::ops::{
+    ChannelOps, DeviceOps, ListenerOps, Param, ProbeOps, ProbeSink, ProviderOps, QueueOps, RawConfig, Str,
+};
+use crate::provider::{Config, Failure, Probe, Provider};
+use crate::wire::Status;
+use crate::{ABI_MAJOR, ABI_OLDEST_MAJOR, Note, PluginModuleRef};
+
+/// The tables of a plugin; plugins are never unloaded, so they live for ever.
+#[derive(Clone, Copy)]
+pub(super) struct Tables {
+    pub(super) provider: &'static ProviderOps,
+    pub(super) device: &'static DeviceOps,
+    pub(super) channel: &'static ChannelOps,
+    pub(super) queue: &'static QueueOps,
+    pub(super) listener: &'static ListenerOps,
+    pub(super) probe: Option<&'static ProbeOps>,
+}
+
+/// A loaded plugin. Cheap to clone.
+#[derive(Clone)]
+pub struct Plugin {
+    tables: Tables,
+    name: String,
+    version: String,
+    description: String,
+    abi: (u32, u32),
+    path: Option<PathBuf>,
+}
+
+/// Why a file is no plugin this host can use.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// The file cannot be read.
+    Unreadable(std::io::Error),
+    /// The file is no shared object for this machine.
+    NotALibrary(String),
+    /// A shared object without the note every plugin carries.
+    NotAPlugin,
+    /// Built for a version of the interface outside the host's window.
+    Version {
+        /// Major and minor of the plugin.
+        plugin: (u32, u32),
+    },
+    /// The dynamic loader refused it; its message names what was missing and who asked for it.
+    Loader(String),
+    /// The layout of the tables differs from the host's.
+    Layout(String),
+    /// The plugin's own start failed.
+    Init(Status),
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LoadError::Unreadable(error) => write!(f, "cannot be read: {error}"),
+            LoadError::NotALibrary(why) => write!(f, "is no shared object for this machine: {why}"),
+            LoadError::NotAPlugin => {
+                write!(f, "is a shared object but no dat plugin: it has no section {}", Note::SECTION)
+            }
+            LoadError::Version { plugin: (major, minor) } => write!(
+                f,
+                "was built for plugin interface {major}.{minor}, this host loads {ABI_OLDEST_MAJOR} to {ABI_MAJOR}; \
+                 install a plugin built for this version of dat"
+            ),
+            LoadError::Loader(message) => write!(f, "was refused by the dynamic loader: {message}"),
+            LoadError::Layout(message) => write!(f, "has other tables than this host expects: {message}"),
+            LoadError::Init(status) => write!(f, "failed to start: {status:?}"),
+        }
+    }
+}
+
+impl std::error::Error for LoadError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            LoadError::Unreadable(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+/// What a plugin's file says of itself, read without running any of it: interface version, name, version.
+pub fn inspect(path: &Path) -> Result<((u32, u32), String, String), LoadError> {
+    use object::{Object as _, ObjectSection as _};
+    let bytes = std::fs::read(path).map_err(LoadError::Unreadable)?;
+    let file = object::File::parse(&*bytes).map_err(|error| LoadError::NotALibrary(error.to_string()))?;
+    if file.kind() != object::ObjectKind::Dynamic {
+        return Err(LoadError::NotALibrary(format!("it is of kind {:?}", file.kind())));
+    }
+    let own = if cfg!(target_arch = "x86_64") {
+        object::Architecture::X86_64
+    } else if cfg!(target_arch = "aarch64") {
+        object::Architecture::Aarch64
+    } else {
+        file.architecture()
+    };
+    if file.architecture() != own {
+        return Err(LoadError::NotALibrary(format!("it is for {:?}", file.architecture())));
+    }
+    let section = file.section_by_name(Note::SECTION).ok_or(LoadError::NotAPlugin)?;
+    let data = section.data().map_err(|error| LoadError::NotALibrary(error.to_string()))?;
+    let (major, minor, name, version) = Note::parse(data).ok_or(LoadError::NotAPlugin)?;
+    Ok(((major, minor), name, version))
+}
+
+impl Plugin {
+    /// Loads a plugin from its file. It stays loaded for the life of the process.
+    pub fn load(path: &Path) -> Result<Plugin, LoadError> {
+        let (abi, ..) = inspect(path)?;
+        if !(ABI_OLDEST_MAJOR..=ABI_MAJOR).contains(&abi.0) {
+            return Err(LoadError::Version { plugin: abi });
+        }
+        // Opened here first for the flags: every symbol resolved now, not in the middle of a run; nothing visible to
+        // other libraries; never unloaded. The second open below finds it loaded.
+        let flags = libloading::os::unix::RTLD_NOW | libloading::os::unix::RTLD_LOCAL | RTLD_NODELETE;
+        // SAFETY: running the library's constructors is what loading a plugin means; the file passed the checks above,
+        // and the registry's for trust.
+        let library = unsafe { libloading::os::unix::Library::open(Some(path), flags) }
+            .map_err(|error| LoadError::Loader(error.to_string()))?;
+        std::mem::forget(library);
+        let header = lib_header_from_path(path).map_err(load_error)?;
+        let module = header.init_root_module::<PluginModuleRef>().map_err(load_error)?;
+        Plugin::start(module, Some(path.to_owned()))
+    }
+
+    /// The same of a provider linked into this process, without a file.
+    pub fn of<P: Provider>() -> Plugin {
+        let module = Export::<P>::module().leak_into_prefix();
+        Plugin::start(module, None).expect("a provider of this process starts")
+    }
+
+    fn start(module: PluginModuleRef, path: Option<PathBuf>) -> Result<Plugin, LoadError> {
+        let tables = Tables {
+            provider: module.provider(),
+            device: module.device(),
+            channel: module.channel(),
+            queue: module.queue(),
+            listener: module.listener(),
+            #[cfg(not(feature = "abi-minor-0"))]
+            probe: module.probe(),
+            #[cfg(feature = "abi-minor-0")]
+            probe: None,
+        };
+        // SAFETY: constant texts of a plugin that stays loaded.
+        let [name, version, description] = unsafe {
+            [module.name().text(), module.version().text(), module.description().text()]
+                .map(|t| t.into_owned())
+        };
+        // SAFETY: the first call into the plugin, with a table that lives for ever.
+        let status = unsafe { (tables.provider.init)(&crate::log::HOST, crate::log::host_level()) };
+        if status.0 < 0 {
+            return Err(LoadError::Init(status));
+        }
+        let abi = (module.abi_major(), module.abi_minor());
+        Ok(Plugin { tables, name, version, description, abi, path })
+    }
+
+    /// Short name, as in `shm`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Version of the plugin.
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// One line for people.
+    pub fn description(&self) -> &str {
+        &self.description
+    }
+
+    /// Version of the interface it was built for.
+    pub fn abi(&self) -> (u32, u32) {
+        self.abi
+    }
+
+    /// The file it came from.
+    pub fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+
+    /// Opens an interface adapter.
+    pub fn open(&self, config: &Config) -> Result<Device, Failure> {
+        let ctx = with_raw(config, |raw| {
+            // SAFETY: the configuration lives for the call; places for the answer and the sentence.
+            call(ptr::null(), |out, m| unsafe { (self.tables.provider.open)(raw, out, m) })
+        })?;
+        Device::open(self.tables, ctx)
+    }
+
+    /// What the provider would use, and why not the rest. Empty for a plugin of interface 1.0.
+    pub fn probe(&self, config: &Config) -> Vec<Probe> {
+        let mut found: Vec<Probe> = Vec::new();
+        if let Some(ops) = self.tables.probe {
+            let sink = ProbeSink { list: (&raw mut found).cast(), push };
+            // SAFETY: the configuration and the list live for the call; `push` is the function for this list.
+            with_raw(config, |raw| unsafe { (ops.probe)(raw, &sink) });
+        }
+        found
+    }
+}
+
+impl fmt::Debug for Plugin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Plugin")
+            .field("name", &self.name)
+            .field("version", &self.version)
+            .field("abi", &self.abi)
+            .field("path", &self.path)
+            .finish()
+    }
+}
+
+const RTLD_NODELETE: i32 = 0x1000;
+
+fn load_error(error: LibraryError) -> LoadError {
+    match error {
+        LibraryError::OpenError { err, .. } => LoadError::Loader(err.to_string()),
+        other => LoadError::Layout(first_lines(&other.to_string())),
+    }
+}
+
+/// Layout reports run to pages; their head says what differs.
+fn first_lines(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).take(8).collect();
+    lines.join("; ")
+}
+
+fn with_raw<T>(config: &Config, f: impl FnOnce(*const RawConfig) -> T) -> T {
+    let params: Vec<Param> = config
+        .params
+        .iter()
+        .map(|(key, value)| Param { key: Str::new(key), value: Str::new(value) })
+        .collect();
+    let raw = RawConfig { ia_name: Str::new(&config.ia_name), params: params.as_ptr(), count: params.len() };
+    f(&raw)
+}
+
+unsafe extern "C" fn push(list: *mut c_void, candidate: Str, usable: u32, reason: Str) {
+    // SAFETY: `list` is the one of `probe` above, texts live for the call.
+    unsafe {
+        let found = &mut *list.cast::<Vec<Probe>>();
+        found.push(Probe {
+            candidate: candidate.text().into_owned(),
+            usable: usable != 0,
+            reason: reason.text().into_owned(),
+        });
+    }
+}

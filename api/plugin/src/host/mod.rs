@@ -1,0 +1,66 @@
+//! The host's side: safe handles on what a plugin offers.
+//!
+//! For the engine and the registry. Handles close what they stand for when dropped, and keep alive what it needs: a
+//! [`Channel`] its queues and device, a [`Device`] its plugin (which is never unloaded).
+//!
+//! Segments can be had from a [`SpanTable`] only, which checks them against registered memory; that is why posting is
+//! safe.
+
+mod channel;
+mod device;
+mod load;
+mod memory;
+mod queue;
+mod spans;
+
+pub use channel::{Channel, Remote};
+pub use device::{Device, Listener};
+pub use load::{LoadError, Plugin, inspect};
+pub use memory::{Memory, Registration};
+pub use queue::Queue;
+pub use spans::{SpanError, SpanTable};
+
+use crate::ops::{Ctx, Message};
+use crate::provider::Failure;
+use crate::wire::Status;
+
+/// Calls `f` with room for a sentence; a status below 0 becomes a failure with it.
+fn call<T>(initial: T, f: impl FnOnce(*mut T, *mut Message) -> Status) -> Result<T, Failure> {
+    let mut text = [0u8; 1024];
+    let mut message = Message { ptr: text.as_mut_ptr(), capacity: text.len(), len: 0 };
+    let mut out = initial;
+    let status = f(&raw mut out, &raw mut message);
+    if status.0 >= 0 {
+        return Ok(out);
+    }
+    let said = String::from_utf8_lossy(&text[..message.len.min(text.len())]).into_owned();
+    let said = if said.is_empty() { format!("the provider answered {status:?}") } else { said };
+    Err(Failure::new(status, said))
+}
+
+/// The sentence an object says about itself.
+fn sentence(f: impl FnOnce(*mut Message) -> Status) -> String {
+    let mut text = [0u8; 1024];
+    let mut message = Message { ptr: text.as_mut_ptr(), capacity: text.len(), len: 0 };
+    f(&raw mut message);
+    String::from_utf8_lossy(&text[..message.len.min(text.len())]).into_owned()
+}
+
+/// A plugin's object, closed on drop.
+struct Object {
+    ctx: Ctx,
+    close: unsafe extern "C" fn(Ctx),
+}
+
+// SAFETY: the contract asks every object of a plugin to be usable from any thread; `crate::Provider`'s traits have
+// Send and Sync as bounds.
+unsafe impl Send for Object {}
+// SAFETY: as above.
+unsafe impl Sync for Object {}
+
+impl Drop for Object {
+    fn drop(&mut self) {
+        // SAFETY: `ctx` came from the plugin whose function this is, and is used no more.
+        unsafe { (self.close)(self.ctx) }
+    }
+}

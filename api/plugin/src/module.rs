@@ -1,0 +1,56 @@
+//! The root module: what the loader finds first in a plugin.
+
+use abi_stable::StableAbi;
+use abi_stable::library::RootModule;
+use abi_stable::package_version_strings;
+use abi_stable::sabi_types::VersionStrings;
+
+use crate::ops::{ChannelOps, DeviceOps, ListenerOps, ProbeOps, ProviderOps, QueueOps, Str};
+
+/// Changes when a table changes shape.
+pub const ABI_MAJOR: u32 = 1;
+/// The oldest major version this host loads: two before its own, never below the first.
+pub const ABI_OLDEST_MAJOR: u32 = 1;
+/// Counts what was appended to [`PluginModule`].
+pub const ABI_MINOR: u32 = if cfg!(feature = "abi-minor-0") { 0 } else { 1 };
+
+/// The root module. New tables are appended at the end, never elsewhere; the layout of all of it is compared when a
+/// plugin is loaded.
+#[repr(C)]
+#[derive(Clone, Copy, StableAbi)]
+#[sabi(kind(Prefix(prefix_ref = PluginModuleRef)))]
+#[sabi(missing_field(panic))]
+pub struct PluginModule {
+    /// [`ABI_MAJOR`] the plugin was built with.
+    pub abi_major: u32,
+    /// [`ABI_MINOR`] the plugin was built with.
+    pub abi_minor: u32,
+    /// Short name.
+    pub name: Str,
+    /// Version of the plugin.
+    pub version: Str,
+    /// One line for people.
+    pub description: Str,
+    /// Entry points.
+    pub provider: &'static ProviderOps,
+    /// Devices.
+    pub device: &'static DeviceOps,
+    /// Channels.
+    pub channel: &'static ChannelOps,
+    /// Queues.
+    pub queue: &'static QueueOps,
+    /// Listeners.
+    #[sabi(last_prefix_field)]
+    pub listener: &'static ListenerOps,
+    /// Probing, since 1.1.
+    #[cfg(not(feature = "abi-minor-0"))]
+    #[sabi(missing_field(option))]
+    pub probe: &'static ProbeOps,
+}
+
+impl RootModule for PluginModuleRef {
+    abi_stable::declare_root_module_statics! {PluginModuleRef}
+    const BASE_NAME: &'static str = "dat_plugin";
+    const NAME: &'static str = "dat_plugin";
+    const VERSION_STRINGS: VersionStrings = package_version_strings!();
+}

@@ -1,0 +1,248 @@
+//! The op tables: what really crosses the boundary. Rust authors never write one; a C author would.
+//!
+//! Every table leads with its size in bytes. Every function gets the object it belongs to as `ctx`, a pointer the
+//! plugin made and only the plugin looks into. Functions that can fail in a way worth a sentence take a [`Message`]
+//! to write it to. A table never changes once released: what is new goes into a new table, appended to
+//! [`crate::PluginModule`].
+
+use std::ffi::c_void;
+
+use abi_stable::StableAbi;
+
+use crate::wire::{
+    Access, Block, ChannelAttr, Completion, DeviceAttr, Event, Keys, RecvRequest, RejectReason, Request,
+    SockAddr, Status,
+};
+
+/// A plugin's object; opaque to the host.
+pub type Ctx = *const c_void;
+
+/// Borrowed text, UTF-8.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, StableAbi)]
+pub struct Str {
+    /// First byte; not read when `len` is 0.
+    pub ptr: *const u8,
+    /// Bytes.
+    pub len: usize,
+}
+
+// SAFETY: borrowed text is bytes nobody writes; what it points to is as good on one thread as on another.
+unsafe impl Send for Str {}
+// SAFETY: as above.
+unsafe impl Sync for Str {}
+
+impl Str {
+    /// Borrows `text`; the pointer is valid as long as the text is.
+    pub const fn new(text: &str) -> Str {
+        Str { ptr: text.as_ptr(), len: text.len() }
+    }
+
+    /// The text again; bytes that are no UTF-8 are replaced.
+    ///
+    /// # Safety
+    /// The pointer and length describe readable bytes for `'a`.
+    pub unsafe fn text<'a>(self) -> std::borrow::Cow<'a, str> {
+        if self.len == 0 {
+            return std::borrow::Cow::Borrowed("");
+        }
+        // SAFETY: the caller's promise.
+        String::from_utf8_lossy(unsafe { std::slice::from_raw_parts(self.ptr, self.len) })
+    }
+}
+
+/// A buffer of the caller's for a sentence.
+#[repr(C)]
+#[derive(Debug, StableAbi)]
+pub struct Message {
+    /// Where to write.
+    pub ptr: *mut u8,
+    /// How much fits, in bytes.
+    pub capacity: usize,
+    /// How much was written.
+    pub len: usize,
+}
+
+/// One parameter of a configuration.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, StableAbi)]
+pub struct Param {
+    /// Name.
+    pub key: Str,
+    /// Value as text.
+    pub value: Str,
+}
+
+/// A configuration as it crosses the boundary.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, StableAbi)]
+pub struct RawConfig {
+    /// The IA name.
+    pub ia_name: Str,
+    /// First of the parameters; not read when `count` is 0.
+    pub params: *const Param,
+    /// How many.
+    pub count: usize,
+}
+
+/// A connect as it crosses the boundary.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, StableAbi)]
+#[allow(missing_docs, reason = "the fields of crate::ConnectParam")]
+pub struct RawConnect {
+    pub addr: SockAddr,
+    pub port: u64,
+    pub data: *const u8,
+    pub data_len: u32,
+    pub qos: u32,
+}
+
+/// Where a plugin's log goes. Given by the host, versioned like everything else.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, StableAbi)]
+pub struct HostOps {
+    /// Size of this table in bytes.
+    pub size: u32,
+    /// [`crate::ABI_MINOR`] of the host.
+    pub minor: u32,
+    /// Takes one log record: level (1 error … 5 trace), target, text.
+    pub log: unsafe extern "C" fn(level: u32, target: Str, text: Str),
+}
+
+/// Takes the candidates of a probe.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, StableAbi)]
+pub struct ProbeSink {
+    /// Handed to `push`.
+    pub list: *mut c_void,
+    /// Takes one candidate.
+    pub push: unsafe extern "C" fn(list: *mut c_void, candidate: Str, usable: u32, reason: Str),
+}
+
+/// Entry points of the plugin.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, StableAbi)]
+#[allow(missing_docs, reason = "the methods of crate::Provider")]
+pub struct ProviderOps {
+    /// Size of this table in bytes.
+    pub size: u32,
+    /// Must be 0.
+    pub reserved: u32,
+    /// Called once before anything else; `level` is the most verbose log level wanted (0 off … 5 trace).
+    pub init: unsafe extern "C" fn(host: *const HostOps, level: u32) -> Status,
+    pub open: unsafe extern "C" fn(config: *const RawConfig, out: *mut Ctx, message: *mut Message) -> Status,
+}
+
+/// The methods of [`crate::Device`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, StableAbi)]
+#[allow(missing_docs, reason = "the methods of crate::Device")]
+pub struct DeviceOps {
+    /// Size of this table in bytes.
+    pub size: u32,
+    /// Must be 0.
+    pub reserved: u32,
+    pub poll_events: unsafe extern "C" fn(ctx: Ctx, out: *mut Event, capacity: usize) -> usize,
+    pub event_fd: unsafe extern "C" fn(ctx: Ctx) -> i32,
+    pub attr: unsafe extern "C" fn(ctx: Ctx, out: *mut DeviceAttr) -> Status,
+    pub open_queue:
+        unsafe extern "C" fn(ctx: Ctx, depth: u32, out: *mut Ctx, message: *mut Message) -> Status,
+    pub open_channel: unsafe extern "C" fn(
+        ctx: Ctx,
+        attr: *const ChannelAttr,
+        send: Ctx,
+        recv: Ctx,
+        out: *mut Ctx,
+        message: *mut Message,
+    ) -> Status,
+    pub listen:
+        unsafe extern "C" fn(ctx: Ctx, port: u64, user: u64, out: *mut Ctx, message: *mut Message) -> Status,
+    pub register: unsafe extern "C" fn(
+        ctx: Ctx,
+        addr: u64,
+        len: u64,
+        access: Access,
+        domain: u32,
+        out: *mut Keys,
+        message: *mut Message,
+    ) -> Status,
+    pub deregister: unsafe extern "C" fn(ctx: Ctx, keys: Keys) -> Status,
+    pub alloc: unsafe extern "C" fn(ctx: Ctx, len: u64, out: *mut Block, message: *mut Message) -> Status,
+    pub free: unsafe extern "C" fn(ctx: Ctx, block: Block) -> Status,
+    pub reject: unsafe extern "C" fn(
+        ctx: Ctx,
+        request: u64,
+        reason: RejectReason,
+        data: *const u8,
+        len: usize,
+    ) -> Status,
+    pub describe: unsafe extern "C" fn(ctx: Ctx, message: *mut Message) -> Status,
+    pub close: unsafe extern "C" fn(ctx: Ctx),
+}
+
+/// The methods of [`crate::Channel`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, StableAbi)]
+#[allow(missing_docs, reason = "the methods of crate::Channel")]
+pub struct ChannelOps {
+    /// Size of this table in bytes.
+    pub size: u32,
+    /// Must be 0.
+    pub reserved: u32,
+    pub post: unsafe extern "C" fn(ctx: Ctx, request: *const Request) -> Status,
+    pub post_recv: unsafe extern "C" fn(ctx: Ctx, request: *const RecvRequest) -> Status,
+    pub connect: unsafe extern "C" fn(ctx: Ctx, param: *const RawConnect, message: *mut Message) -> Status,
+    pub accept: unsafe extern "C" fn(
+        ctx: Ctx,
+        request: u64,
+        data: *const u8,
+        len: usize,
+        message: *mut Message,
+    ) -> Status,
+    pub disconnect: unsafe extern "C" fn(ctx: Ctx) -> Status,
+    pub local_port: unsafe extern "C" fn(ctx: Ctx) -> u64,
+    pub describe: unsafe extern "C" fn(ctx: Ctx, message: *mut Message) -> Status,
+    pub close: unsafe extern "C" fn(ctx: Ctx),
+}
+
+/// The methods of [`crate::Queue`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, StableAbi)]
+#[allow(missing_docs, reason = "the methods of crate::Queue")]
+pub struct QueueOps {
+    /// Size of this table in bytes.
+    pub size: u32,
+    /// Must be 0.
+    pub reserved: u32,
+    pub poll: unsafe extern "C" fn(ctx: Ctx, out: *mut Completion, capacity: usize) -> usize,
+    /// 1 armed, 0 poll again.
+    pub arm: unsafe extern "C" fn(ctx: Ctx) -> u32,
+    pub disarm: unsafe extern "C" fn(ctx: Ctx),
+    pub fd: unsafe extern "C" fn(ctx: Ctx) -> i32,
+    pub close: unsafe extern "C" fn(ctx: Ctx),
+}
+
+/// The methods of [`crate::Listener`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, StableAbi)]
+#[allow(missing_docs, reason = "the methods of crate::Listener")]
+pub struct ListenerOps {
+    /// Size of this table in bytes.
+    pub size: u32,
+    /// Must be 0.
+    pub reserved: u32,
+    pub port: unsafe extern "C" fn(ctx: Ctx) -> u64,
+    pub close: unsafe extern "C" fn(ctx: Ctx),
+}
+
+/// Probing, in the interface since 1.1.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, StableAbi)]
+#[allow(missing_docs, reason = "the method of crate::Provider")]
+pub struct ProbeOps {
+    /// Size of this table in bytes.
+    pub size: u32,
+    /// Must be 0.
+    pub reserved: u32,
+    pub probe: unsafe extern "C" fn(config: *const RawConfig, sink: *const ProbeSink) -> Status,
+}

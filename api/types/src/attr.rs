@@ -1,0 +1,126 @@
+//! Attributes of adapters, providers, endpoints and shared receive queues (contract section 10).
+
+use std::net::IpAddr;
+
+use crate::{CompletionFlags, MemTypes, Qos, ServiceType};
+
+/// What an interface adapter can do (`DAT_IA_ATTR`). Counts are objects, sizes are bytes.
+#[derive(Clone, Debug)]
+#[allow(missing_docs, reason = "each field is the attribute of the same name in contract section 10.1")]
+pub struct IaAttr {
+    pub adapter_name: String,
+    pub vendor_name: String,
+    pub address: IpAddr,
+    pub max_eps: u32,
+    pub max_dto_per_ep: u32,
+    pub max_rdma_read_per_ep_in: u32,
+    pub max_rdma_read_per_ep_out: u32,
+    pub max_evds: u32,
+    pub max_evd_qlen: u32,
+    pub max_iov_segments_per_dto: u32,
+    pub max_iov_segments_per_rdma_read: u32,
+    pub max_iov_segments_per_rdma_write: u32,
+    pub max_lmrs: u32,
+    pub max_lmr_block_size: u64,
+    pub max_pzs: u32,
+    pub max_message_size: u64,
+    pub max_rdma_size: u64,
+    pub max_rmrs: u32,
+    pub max_srqs: u32,
+}
+
+/// Who supplies endpoints for public service points, as a provider reports it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u32)]
+pub enum EpCreator {
+    /// Never the provider.
+    Never = 0,
+    /// The provider if the service point asks for it.
+    IfAsked = 1,
+    /// Always the provider.
+    Always = 2,
+}
+
+/// What a provider can do (`DAT_PROVIDER_ATTR`).
+#[derive(Clone, Debug)]
+#[allow(missing_docs, reason = "each field is the attribute of the same name in contract section 10.2")]
+pub struct ProviderAttr {
+    pub provider_name: String,
+    pub provider_version: String,
+    pub lmr_mem_types_supported: MemTypes,
+    pub qos_supported: Qos,
+    pub completion_flags_supported: CompletionFlags,
+    pub is_thread_safe: bool,
+    pub max_private_data_size: u32,
+    pub supports_multipath: bool,
+    pub ep_creator: EpCreator,
+    pub optimal_buffer_alignment: u32,
+    pub srq_supported: bool,
+    pub lmr_sync_req: bool,
+    pub dto_async_return_guaranteed: bool,
+    pub is_signal_safe: bool,
+    /// Pairs of event streams that may share an EVD, in the order of [`crate::EvdFlags::STREAMS`].
+    pub evd_stream_merging_supported: [[bool; 6]; 6],
+    /// Name and value of everything only this provider has.
+    pub provider_specific: Vec<(String, String)>,
+}
+
+/// Attributes of an endpoint (`DAT_EP_ATTR`). Sizes are bytes, `dtos` operations, `iov` segments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "each field is the attribute of the same name in contract section 10.3")]
+pub struct EpAttr {
+    pub service_type: ServiceType,
+    pub max_message_size: u64,
+    pub max_rdma_size: u64,
+    pub qos: Qos,
+    pub recv_completion_flags: CompletionFlags,
+    pub request_completion_flags: CompletionFlags,
+    pub max_recv_dtos: u32,
+    pub max_request_dtos: u32,
+    pub max_recv_iov: u32,
+    pub max_request_iov: u32,
+    pub max_rdma_read_in: u32,
+    pub max_rdma_read_out: u32,
+    /// 0 means the same as `max_request_iov` (decision D-41).
+    pub max_rdma_read_iov: u32,
+    /// 0 means the same as `max_request_iov` (decision D-41).
+    pub max_rdma_write_iov: u32,
+    /// Soft high watermark of an endpoint with a shared receive queue; 0 is off.
+    pub srq_soft_hw: u32,
+    pub transport_specific: Vec<(String, String)>,
+    pub provider_specific: Vec<(String, String)>,
+}
+
+impl Default for EpAttr {
+    /// The defaults of contract section 10.5, before they are clipped to a device.
+    fn default() -> EpAttr {
+        EpAttr {
+            service_type: ServiceType::RC,
+            max_message_size: 0x8000_0000,
+            max_rdma_size: 0x8000_0000,
+            qos: Qos::BEST_EFFORT,
+            recv_completion_flags: CompletionFlags::EVD_THRESHOLD,
+            request_completion_flags: CompletionFlags::EVD_THRESHOLD,
+            max_recv_dtos: 16,
+            max_request_dtos: 16,
+            max_recv_iov: 4,
+            max_request_iov: 4,
+            max_rdma_read_in: 4,
+            max_rdma_read_out: 4,
+            max_rdma_read_iov: 0,
+            max_rdma_write_iov: 0,
+            srq_soft_hw: 0,
+            transport_specific: Vec::new(),
+            provider_specific: Vec::new(),
+        }
+    }
+}
+
+/// Attributes of a shared receive queue (`DAT_SRQ_ATTR`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "each field is the attribute of the same name in contract section 9.1")]
+pub struct SrqAttr {
+    pub max_recv_dtos: u32,
+    pub max_recv_iov: u32,
+    pub low_watermark: u32,
+}

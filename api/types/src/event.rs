@@ -1,0 +1,187 @@
+//! Events as an EVD hands them out (contract section 6.2).
+
+use crate::ObjectId;
+
+/// One event.
+#[derive(Clone, Debug)]
+pub struct Event {
+    /// The EVD it came from.
+    pub evd: ObjectId,
+    /// What happened.
+    pub data: EventData,
+}
+
+impl Event {
+    /// The event number of the public headers.
+    pub fn number(&self) -> u32 {
+        match &self.data {
+            EventData::Dto(_) => 0x00001,
+            EventData::RmrBind { .. } => 0x01001,
+            EventData::ConnectionRequest { .. } => 0x02001,
+            EventData::Connection { kind, .. } => *kind as u32,
+            EventData::Async { reason, .. } => match reason {
+                AsyncReason::EvdOverflow => 0x08001,
+                AsyncReason::IaCatastrophic => 0x08002,
+                AsyncReason::EpTransferToError => 0x08003,
+                _ => 0x08005,
+            },
+            EventData::Software(_) => 0x10001,
+        }
+    }
+}
+
+/// What an event says.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum EventData {
+    /// A posted data transfer is done.
+    Dto(DtoCompletion),
+    /// A posted bind of a memory window is done.
+    RmrBind {
+        /// The window.
+        rmr: ObjectId,
+        /// The cookie given at the post.
+        cookie: u64,
+        /// How it ended.
+        status: DtoStatus,
+    },
+    /// A peer asks to connect. The request itself is taken from the service point's IA by its id.
+    ConnectionRequest {
+        /// The service point; `None` for a reserved one, which is gone by now (decision D-20).
+        service_point: Option<ObjectId>,
+        /// The connection qualifier the peer asked for.
+        conn_qual: u64,
+        /// The request, to be accepted, rejected or handed off.
+        cr: ObjectId,
+    },
+    /// Something happened to a connection.
+    Connection {
+        /// What.
+        kind: ConnectionKind,
+        /// To which endpoint.
+        ep: ObjectId,
+        /// Private data of the peer: only with `Established` on the active side and `PeerRejected`.
+        private_data: Box<[u8]>,
+    },
+    /// An asynchronous error or notice.
+    Async {
+        /// The affected object.
+        object: ObjectId,
+        /// What about it.
+        reason: AsyncReason,
+    },
+    /// A software event: the Consumer's own value, untouched.
+    Software(u64),
+}
+
+/// Completion of a data transfer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DtoCompletion {
+    /// The endpoint.
+    pub ep: ObjectId,
+    /// The cookie given at the post.
+    pub cookie: u64,
+    /// How it ended.
+    pub status: DtoStatus,
+    /// What it was.
+    pub operation: DtoOperation,
+    /// Bytes transferred; defined on success only.
+    pub length: u64,
+}
+
+/// What kind of transfer completed. The values are those of the public headers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u32)]
+#[non_exhaustive]
+pub enum DtoOperation {
+    /// A send.
+    Send = 0,
+    /// An RDMA write.
+    RdmaWrite = 1,
+    /// An RDMA read.
+    RdmaRead = 2,
+    /// A receive.
+    Receive = 3,
+    /// A receive whose message invalidated a memory window.
+    ReceiveWithInvalidate = 4,
+    /// A bind of a memory window.
+    BindMw = 5,
+}
+
+/// How a transfer ended (contract section 7.4). The values are those of the public headers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u32)]
+#[non_exhaustive]
+pub enum DtoStatus {
+    /// Done; the length is valid.
+    Success = 0,
+    /// Not executed, because the endpoint was or went disconnected.
+    Flushed = 1,
+    /// The incoming message was longer than the receive, or the local total beyond the transport's limit.
+    LocalLength = 2,
+    /// The local endpoint is inconsistent for this operation.
+    LocalEp = 3,
+    /// Right, protection zone or context of a local segment.
+    LocalProtection = 4,
+    /// The peer answered nonsense.
+    BadResponse = 5,
+    /// Context, right, range or protection zone at the peer.
+    RemoteAccess = 6,
+    /// The peer refused or failed the request.
+    RemoteResponder = 7,
+    /// Retries exhausted, link or peer dead.
+    Transport = 8,
+    /// No receive posted at the peer within the provider's bound.
+    ReceiverNotReady = 9,
+    /// The message arrived incomplete.
+    PartialPacket = 10,
+    /// A bind or invalidate failed.
+    RmrOperationFailed = 11,
+}
+
+impl DtoStatus {
+    /// Whether the transfer succeeded.
+    pub fn is_success(self) -> bool {
+        self == DtoStatus::Success
+    }
+}
+
+/// Connection events. The values are the event numbers of the public headers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u32)]
+pub enum ConnectionKind {
+    /// The connection is up.
+    Established = 0x04001,
+    /// The peer's Consumer refused.
+    PeerRejected = 0x04002,
+    /// Refused by something else: no listener, backlog full, quality of service, transport error.
+    NonPeerRejected = 0x04003,
+    /// An accept did not lead to a connection.
+    AcceptCompletionError = 0x04004,
+    /// The connection was ended in order.
+    Disconnected = 0x04005,
+    /// The connection broke.
+    Broken = 0x04006,
+    /// The Consumer's time-out expired.
+    TimedOut = 0x04007,
+    /// The peer cannot be reached.
+    Unreachable = 0x04008,
+}
+
+/// Why an asynchronous event was raised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum AsyncReason {
+    /// The whole IA is unusable.
+    IaCatastrophic,
+    /// An event did not fit on the EVD.
+    EvdOverflow,
+    /// The endpoint broke without a connection event to say so.
+    EpTransferToError,
+    /// The soft high watermark of an endpoint was passed.
+    EpSoftHighWatermark,
+    /// A shared receive queue fell below its low watermark.
+    SrqLowWatermark,
+    /// The provider found a fault of its own.
+    ProviderInternal,
+}

@@ -1,0 +1,1 @@
+//! What software providers share.

@@ -1,0 +1,1 @@
+//! In-process provider: the executable model of the provider interface.

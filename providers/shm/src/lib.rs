@@ -1,0 +1,1 @@
+//! Shared-memory provider: processes of one host.

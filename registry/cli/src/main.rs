@@ -1,0 +1,2 @@
+//! The dat command: providers, info, explain, check, ping, perf.
+fn main() {}

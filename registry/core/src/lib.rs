@@ -1,0 +1,1 @@
+//! Finds, checks and loads provider plugins by name.

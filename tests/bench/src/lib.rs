@@ -1,0 +1,1 @@
+//! Benchmarks: the provider directly against the provider under the engine.

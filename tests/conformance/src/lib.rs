@@ -1,0 +1,1 @@
+//! One test per clause of the DAT contract, generic over the provider.

@@ -1,0 +1,1 @@
+//! A shared object that is no plugin, for the loader's tests.

@@ -1,0 +1,1 @@
+//! Two processes, kill -9, fork and broken plugins.
