@@ -20,16 +20,43 @@ macro_rules! export_provider {
         pub static DAT_PLUGIN_NOTE: $crate::Note = $crate::Note::new(<$provider as $crate::Provider>::INFO);
 
         const _: () = {
-            use $crate::abi_stable;
+            use $crate::abi_stable::library::{CheckTypeLayout, LibHeader, RootModuleResult};
 
-            #[$crate::abi_stable::export_root_module]
-            fn dat_plugin_root() -> $crate::PluginModuleRef {
-                $crate::abi_stable::prefix_type::PrefixTypeTrait::leak_into_prefix($crate::export::Export::<
-                    $provider,
-                >::module())
+            extern "C" fn root_module() -> RootModuleResult {
+                $crate::export::root_module::<$provider>()
             }
+
+            // The name is `abi_stable::library::ROOT_MODULE_LOADER_NAME`. Written out rather than left to abi_stable's
+            // attribute, which asks for a dependency of the plugin's own on abi_stable.
+            #[unsafe(export_name = "_1as_0lib_1header_0root_bmodule_bloader")]
+            #[used]
+            static DAT_PLUGIN_HEADER: LibHeader =
+                // SAFETY: the constructor returns a `PluginModuleRef`, by the type of what it calls.
+                unsafe {
+                    LibHeader::from_constructor::<$crate::PluginModuleRef>(root_module, CheckTypeLayout::Yes)
+                };
         };
     };
+}
+
+const _: () = {
+    // The name in the macro above is the one that is looked for.
+    let (ours, theirs) = (
+        b"_1as_0lib_1header_0root_bmodule_bloader",
+        abi_stable::library::ROOT_MODULE_LOADER_NAME.as_bytes(),
+    );
+    assert!(ours.len() == theirs.len());
+    let mut i = 0;
+    while i < ours.len() {
+        assert!(ours[i] == theirs[i]);
+        i += 1;
+    }
+};
+
+/// What the loader calls to get the root module of provider `P`.
+pub fn root_module<P: Provider>() -> abi_stable::library::RootModuleResult {
+    use abi_stable::prefix_type::PrefixTypeTrait;
+    abi_stable::library::__call_root_module_loader(|| Export::<P>::module().leak_into_prefix())
 }
 
 /// The tables of provider `P`.

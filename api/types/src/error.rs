@@ -8,16 +8,22 @@ use crate::{ReturnCode, ReturnType, Subtype};
 /// Result of a DAT call.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// An error: the DAT return code, and unless it comes from a polling call, a sentence that names the culprit.
+/// An error: the DAT return code, and a sentence that names the culprit and says what to do.
 ///
-/// Polling calls ([`ReturnType::QueueEmpty`]) and posts return it without a sentence where building one would
-/// allocate; see [`Error::bare`].
+/// Calls that are polled or posted in a loop return errors made by [`Error::bare`] and [`Error::fixed`], which allocate
+/// nothing.
 pub struct Error {
     code: ReturnCode,
-    context: Option<Box<Context>>,
+    context: Context,
 }
 
-struct Context {
+enum Context {
+    None,
+    Fixed { call: &'static str, message: &'static str },
+    Full(Box<Full>),
+}
+
+struct Full {
     call: &'static str,
     message: String,
     source: Option<Box<dyn StdError + Send + Sync>>,
@@ -26,19 +32,29 @@ struct Context {
 impl Error {
     /// An error with a sentence: `call` is the DAT name of the call, `message` what was wrong and what to do.
     pub fn new(call: &'static str, kind: ReturnType, subtype: Subtype, message: impl Into<String>) -> Error {
-        let context = Context { call, message: message.into(), source: None };
-        Error { code: ReturnCode::error(kind, subtype), context: Some(Box::new(context)) }
+        let context = Context::Full(Box::new(Full { call, message: message.into(), source: None }));
+        Error { code: ReturnCode::error(kind, subtype), context }
     }
 
-    /// An error without a sentence; allocates nothing, for paths that are polled.
+    /// An error without a sentence.
     pub const fn bare(kind: ReturnType, subtype: Subtype) -> Error {
-        Error { code: ReturnCode::error(kind, subtype), context: None }
+        Error { code: ReturnCode::error(kind, subtype), context: Context::None }
     }
 
-    /// The same with the error below it.
+    /// An error with a sentence known in advance.
+    pub const fn fixed(
+        call: &'static str,
+        kind: ReturnType,
+        subtype: Subtype,
+        message: &'static str,
+    ) -> Error {
+        Error { code: ReturnCode::error(kind, subtype), context: Context::Fixed { call, message } }
+    }
+
+    /// The same with the error below it; for errors made by [`Error::new`].
     pub fn with_source(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Error {
-        if let Some(context) = &mut self.context {
-            context.source = Some(source.into());
+        if let Context::Full(full) = &mut self.context {
+            full.source = Some(source.into());
         }
         self
     }
@@ -60,15 +76,20 @@ impl Error {
 
     /// The sentence, if there is one.
     pub fn message(&self) -> Option<&str> {
-        self.context.as_ref().map(|context| context.message.as_str())
+        match &self.context {
+            Context::None => None,
+            Context::Fixed { message, .. } => Some(message),
+            Context::Full(full) => Some(&full.message),
+        }
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.context {
-            Some(context) => write!(f, "{}: {}: {}", context.call, self.code, context.message),
-            None => write!(f, "{}", self.code),
+            Context::None => write!(f, "{}", self.code),
+            Context::Fixed { call, message } => write!(f, "{call}: {}: {message}", self.code),
+            Context::Full(full) => write!(f, "{}: {}: {}", full.call, self.code, full.message),
         }
     }
 }
@@ -81,7 +102,9 @@ impl fmt::Debug for Error {
 
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        let source = self.context.as_ref()?.source.as_ref()?;
-        Some(source.as_ref())
+        match &self.context {
+            Context::Full(full) => full.source.as_ref().map(|source| source.as_ref() as _),
+            _ => None,
+        }
     }
 }

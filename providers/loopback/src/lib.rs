@@ -1,1 +1,65 @@
 //! In-process provider: the executable model of the provider interface.
+//!
+//! All devices of one process that are configured with the same `domain` form a network and see each other. Nothing
+//! leaves the process, no hardware and no memory mapping is needed, so the provider runs wherever Rust does, miri and
+//! ThreadSanitizer included. It is written to be read: where the interface's text leaves a doubt, this is the answer.
+//!
+//! # Design
+//! One lock per network guards everything but the completion queues, each of which has its own; the order is network
+//! first, then queue. Work is done where it is posted: a send is matched and copied in the post of whichever comes
+//! last, the send or the receive. The lock makes this provider simple rather than fast.
+//!
+//! # Parameters
+//! - `domain` (`default`): name of the network.
+//! - `address` (`127.0.0.1`): the device's own address. Peers may also use any loopback address.
+//! - `rnr_timeout_ms` (0): how long a message may wait for a receive; 0 is without limit.
+//! - `max_channels`, `max_regions`: limits of the device, for tests of what happens at limits.
+//! - `fail`: comma list of `open_queue`, `open_channel`, `listen`, `register`, `alloc`, `connect`, `accept`: these calls
+//!   fail as if resources had run out. `silent_connect`: a connect is never answered.
+#![deny(unsafe_code)]
+
+mod channel;
+mod device;
+mod export;
+mod listener;
+mod memory;
+mod network;
+mod params;
+mod queue;
+mod transfer;
+mod wake;
+
+use std::sync::Arc;
+
+use dat_plugin::{Config, Failure, Probe, Provider, ProviderInfo};
+
+pub use channel::LoopChannel;
+pub use device::LoopDevice;
+pub use listener::LoopListener;
+pub use queue::LoopQueue;
+
+/// The provider.
+#[derive(Debug)]
+pub struct Loopback;
+
+impl Provider for Loopback {
+    type Device = LoopDevice;
+
+    const INFO: ProviderInfo = ProviderInfo {
+        name: "loopback",
+        version: env!("CARGO_PKG_VERSION"),
+        description: "devices of one process, for tests and for trying things out",
+    };
+
+    fn open(config: &Config) -> Result<Arc<LoopDevice>, Failure> {
+        LoopDevice::open(params::Params::parse(config)?).map(Arc::new)
+    }
+
+    fn probe(config: &Config) -> Vec<Probe> {
+        let (usable, reason) = match params::Params::parse(config) {
+            Ok(params) => (true, format!("needs nothing; network {:?} of this process", params.domain)),
+            Err(failure) => (false, failure.message),
+        };
+        vec![Probe { candidate: "in-process".into(), usable, reason }]
+    }
+}

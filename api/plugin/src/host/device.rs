@@ -20,8 +20,6 @@ pub(super) struct Inner {
     object: Object,
     pub(super) tables: Tables,
     attr: DeviceAttr,
-    /// The process that opened it: after a fork the child gets a clean error.
-    pid: u32,
 }
 
 impl Device {
@@ -55,17 +53,12 @@ impl Device {
                 "the provider's attributes make no sense: max_private_data above 512, or no segments";
             return Err(Failure::new(Status::INVALID, message));
         }
-        Ok(Device(Arc::new(Inner { object, tables, attr, pid: std::process::id() })))
+        Ok(Device(Arc::new(Inner { object, tables, attr })))
     }
 
     /// What it can do.
     pub fn attr(&self) -> &DeviceAttr {
         &self.0.attr
-    }
-
-    /// Whether this process is the one that opened it. Costs a system call: for control paths.
-    pub fn is_own_process(&self) -> bool {
-        self.0.pid == std::process::id()
     }
 
     /// Opens a queue.

@@ -8,6 +8,7 @@
 
 mod channel;
 mod device;
+mod fork;
 mod load;
 mod memory;
 mod queue;
@@ -15,6 +16,7 @@ mod spans;
 
 pub use channel::{Channel, Remote};
 pub use device::{Device, Listener};
+pub use fork::ForkGuard;
 pub use load::{LoadError, Plugin, inspect};
 pub use memory::{Memory, Registration};
 pub use queue::Queue;

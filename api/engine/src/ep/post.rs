@@ -1,0 +1,474 @@
+//! Posting: the hot path of the requesting side.
+//!
+//! One uncontended lock, checks by direct index, one slot of a ring, one call into the provider. Nothing allocates
+//! once connected; a receive posted before that is kept here, which may allocate.
+
+use std::sync::Arc;
+
+use arrayvec::ArrayVec;
+use dat_plugin::host::{Channel, Remote, SpanError, SpanTable};
+use dat_plugin::{Access, Opcode, PostFlag, Segment, Status};
+use dat_types::{
+    CompletionFlags, DtoOperation, EpAttr, EpState, Error, LmrTriplet, Result, ReturnType, RmrTriplet, Subtype,
+};
+
+use super::ring::{Work, WorkRing};
+use super::states::{Operation, Verdict, verdict};
+use super::{Ep, EpInner, MAX_IOV, attr::Wiring};
+use crate::error;
+use crate::evd::Evd;
+use crate::ia::IaInner;
+use crate::pz::{Pz, ZONE_MISMATCH};
+use crate::sequel::{self, Sequels};
+use crate::status_map;
+
+/// What posting looks at, under one lock.
+pub(super) struct PostSide {
+    pub(super) channel: Option<Channel>,
+    pub(super) requests: Arc<WorkRing>,
+    pub(super) recvs: Arc<WorkRing>,
+    pub(super) request_evd: Option<Evd>,
+    pub(super) recv_evd: Option<Evd>,
+    /// The protection zone's number; `None` without a zone.
+    pub(super) domain: Option<u32>,
+    pub(super) spans: Arc<SpanTable>,
+    /// Completions are taken after each post, because the dispatcher could overflow.
+    pub(super) eager: bool,
+    pub(super) freed: bool,
+    state: EpState,
+    request: Verdict,
+    recv: Verdict,
+    limits: Limits,
+    /// Receives posted before there is a channel; their tokens are the ring's.
+    stored: Vec<Stored>,
+}
+
+struct Stored {
+    token: u32,
+    segments: Vec<LmrTriplet>,
+}
+
+struct Limits {
+    message: u64,
+    rdma: u64,
+    send_iov: u32,
+    recv_iov: u32,
+    read_iov: u32,
+    write_iov: u32,
+    reads: u32,
+}
+
+type Segments = ArrayVec<Segment, MAX_IOV>;
+
+impl PostSide {
+    pub(super) fn new(ia: &IaInner, attr: &EpAttr, wiring: &Wiring, pz: Option<&Pz>, state: EpState) -> PostSide {
+        let mut side = PostSide {
+            channel: None,
+            requests: Arc::new(WorkRing::new(0, CompletionFlags::empty())),
+            recvs: Arc::new(WorkRing::new(0, CompletionFlags::empty())),
+            request_evd: None,
+            recv_evd: None,
+            domain: pz.map(|pz| pz.0.domain),
+            spans: ia.spans.clone(),
+            eager: false,
+            freed: false,
+            state,
+            request: verdict(Operation::PostRequest, state),
+            recv: verdict(Operation::PostRecv, state),
+            limits: Limits { message: 0, rdma: 0, send_iov: 0, recv_iov: 0, read_iov: 0, write_iov: 0, reads: 0 },
+            stored: Vec::new(),
+        };
+        side.configure(attr, wiring);
+        side
+    }
+
+    /// Takes over attributes and dispatchers. Without a channel only; receives posted before are kept.
+    pub(super) fn configure(&mut self, attr: &EpAttr, wiring: &Wiring) {
+        let or_same = |iov: u32| if iov == 0 { attr.max_request_iov } else { iov };
+        self.limits = Limits {
+            message: attr.max_message_size,
+            rdma: attr.max_rdma_size,
+            send_iov: attr.max_request_iov,
+            recv_iov: attr.max_recv_iov,
+            read_iov: or_same(attr.max_rdma_read_iov),
+            write_iov: or_same(attr.max_rdma_write_iov),
+            reads: attr.max_rdma_read_out,
+        };
+        self.requests = Arc::new(WorkRing::new(attr.max_request_dtos, attr.request_completion_flags));
+        let recvs = WorkRing::new(attr.max_recv_dtos, attr.recv_completion_flags);
+        for stored in &mut self.stored {
+            if let Some(work) = self.recvs.flush_one() {
+                stored.token = recvs.push(work);
+            }
+        }
+        self.recvs = Arc::new(recvs);
+        self.request_evd = wiring.request.clone();
+        self.recv_evd = wiring.recv.clone();
+    }
+
+    pub(super) fn enter(&mut self, state: EpState) {
+        self.state = state;
+        self.request = verdict(Operation::PostRequest, state);
+        self.recv = verdict(Operation::PostRecv, state);
+        self.requests.set_draining(state == EpState::DisconnectPending);
+    }
+
+    /// Hands the receives kept so far to `channel`. Nothing changes here: if the connection comes to nothing before it
+    /// began, they are still kept.
+    pub(super) fn hand_over(&self, channel: &Channel) -> std::result::Result<(), Status> {
+        for stored in &self.stored {
+            let mut segments = Segments::new();
+            // What was right when it was posted may have been freed since, or the zone changed: such a receive fails
+            // when a message would use it (decision D-32).
+            let total = self.resolve(&stored.segments, Access::LOCAL_WRITE, &mut segments);
+            let (flags, total) = match total {
+                Ok(total) => (PostFlag::NONE, total),
+                Err(_) => {
+                    segments.clear();
+                    (PostFlag::POISON, 0)
+                }
+            };
+            match channel.post_recv(flags, stored.token.into(), &segments, total) {
+                status if status.0 < 0 => return Err(status),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// They are the channel's now.
+    pub(super) fn forget_stored(&mut self) {
+        self.stored.clear();
+    }
+
+    pub(super) fn stored(&self) -> usize {
+        self.stored.len()
+    }
+
+    /// Registered segments for what the consumer named; empty ones are left out. Gives the total length.
+    #[inline]
+    fn resolve(
+        &self,
+        iov: &[LmrTriplet],
+        access: Access,
+        out: &mut Segments,
+    ) -> std::result::Result<u64, SpanError> {
+        let mut total = 0;
+        for triplet in iov {
+            if triplet.length == 0 {
+                continue;
+            }
+            let domain = self.domain.ok_or(SpanError::Domain)?;
+            let segment =
+                self.spans.segment(triplet.context, triplet.address, triplet.length, domain, access)?;
+            total += u64::from(triplet.length);
+            // The number of segments was checked against a limit that is at most the capacity.
+            let _ = out.try_push(segment);
+        }
+        Ok(total)
+    }
+}
+
+/// The parts of a request that differ by operation.
+struct Kind {
+    call: &'static str,
+    operation: DtoOperation,
+    opcode: Opcode,
+    access: Access,
+    flags: CompletionFlags,
+}
+
+const REQUEST_FLAGS: CompletionFlags =
+    CompletionFlags::SUPPRESS.union(CompletionFlags::UNSIGNALLED).union(CompletionFlags::BARRIER_FENCE);
+
+const SEND: Kind = Kind {
+    call: "dat_ep_post_send",
+    operation: DtoOperation::Send,
+    opcode: Opcode::SEND,
+    access: Access::LOCAL_READ,
+    flags: REQUEST_FLAGS.union(CompletionFlags::SOLICITED_WAIT),
+};
+const WRITE: Kind = Kind {
+    call: "dat_ep_post_rdma_write",
+    operation: DtoOperation::RdmaWrite,
+    opcode: Opcode::WRITE,
+    access: Access::LOCAL_READ,
+    flags: REQUEST_FLAGS,
+};
+const READ: Kind = Kind {
+    call: "dat_ep_post_rdma_read",
+    operation: DtoOperation::RdmaRead,
+    opcode: Opcode::READ,
+    access: Access::LOCAL_WRITE,
+    flags: REQUEST_FLAGS,
+};
+
+impl Ep {
+    /// `dat_ep_post_send`. The segments may be forgotten on return; their memory belongs to the provider until the
+    /// completion.
+    #[inline]
+    pub fn post_send(&self, iov: &[LmrTriplet], cookie: u64, flags: CompletionFlags) -> Result<()> {
+        self.0.post_request(&SEND, iov, cookie, RmrTriplet::default(), flags)
+    }
+
+    /// `dat_ep_post_rdma_write`: all local bytes to `remote`.
+    #[inline]
+    pub fn post_rdma_write(
+        &self,
+        iov: &[LmrTriplet],
+        cookie: u64,
+        remote: RmrTriplet,
+        flags: CompletionFlags,
+    ) -> Result<()> {
+        self.0.post_request(&WRITE, iov, cookie, remote, flags)
+    }
+
+    /// `dat_ep_post_rdma_read`: `remote.length` bytes into the local segments (decision D-15).
+    #[inline]
+    pub fn post_rdma_read(
+        &self,
+        iov: &[LmrTriplet],
+        cookie: u64,
+        remote: RmrTriplet,
+        flags: CompletionFlags,
+    ) -> Result<()> {
+        self.0.post_request(&READ, iov, cookie, remote, flags)
+    }
+
+    /// `dat_ep_post_recv`. Allowed in every state; flushed at once when disconnected.
+    #[inline]
+    pub fn post_recv(&self, iov: &[LmrTriplet], cookie: u64, flags: CompletionFlags) -> Result<()> {
+        self.0.post_receive(iov, cookie, flags)
+    }
+}
+
+impl EpInner {
+    #[inline]
+    fn post_request(
+        &self,
+        kind: &Kind,
+        iov: &[LmrTriplet],
+        cookie: u64,
+        remote: RmrTriplet,
+        flags: CompletionFlags,
+    ) -> Result<()> {
+        let call = kind.call;
+        let mut side = self.post.lock();
+        let mode = side.requests.mode;
+        if !kind.flags.contains(flags)
+            || (flags.contains(CompletionFlags::UNSIGNALLED) && mode != CompletionFlags::UNSIGNALLED)
+        {
+            return Err(bad_flags(call, flags));
+        }
+        let (most_iov, most_bytes) = match kind.operation {
+            DtoOperation::Send => (side.limits.send_iov, side.limits.message),
+            DtoOperation::RdmaWrite => (side.limits.write_iov, side.limits.rdma),
+            _ => (side.limits.read_iov, side.limits.rdma),
+        };
+        if iov.len() > most_iov as usize {
+            return Err(too_many_segments(call, iov.len(), most_iov));
+        }
+        if side.request != Verdict::Ok && (side.freed || side.request != Verdict::Flush) {
+            return Err(self.post_refused(call, &side));
+        }
+        let mut segments = Segments::new();
+        let total = side.resolve(iov, kind.access, &mut segments).map_err(|e| span_error(call, e))?;
+        if total > most_bytes {
+            return Err(too_long(call, total, most_bytes));
+        }
+        let mut target = Remote::default();
+        if kind.operation != DtoOperation::Send {
+            check_lengths(kind, total, remote, side.limits.reads)?;
+            target = Remote { addr: remote.address, rkey: remote.context, len: remote.length };
+            if kind.operation == DtoOperation::RdmaWrite {
+                target.len = 0;
+            }
+        }
+        if side.requests.is_full() {
+            drop(side);
+            self.make_room();
+            side = self.post.lock();
+            if side.requests.is_full() {
+                return Err(full(call));
+            }
+        }
+        let token = side.requests.push(Work { cookie, operation: kind.operation, flags });
+        if side.request == Verdict::Flush {
+            side.flush_now(self, true);
+            return Ok(());
+        }
+        let Some(channel) = &side.channel else {
+            // The state changed while room was made.
+            side.requests.unpush();
+            return Err(self.post_refused(call, &side));
+        };
+        let mut wire = PostFlag::NONE;
+        if flags.contains(CompletionFlags::SOLICITED_WAIT) {
+            wire = wire | PostFlag::SOLICITED;
+        }
+        if flags.contains(CompletionFlags::BARRIER_FENCE) {
+            wire = wire | PostFlag::FENCE;
+        }
+        let status = channel.post(kind.opcode, wire, token.into(), &segments, total, target);
+        if status.0 < 0 {
+            return side.not_accepted(call, status, true);
+        }
+        if side.eager {
+            drop(side);
+            self.make_room();
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn post_receive(&self, iov: &[LmrTriplet], cookie: u64, flags: CompletionFlags) -> Result<()> {
+        const CALL: &str = "dat_ep_post_recv";
+        let mut side = self.post.lock();
+        let unsignalled = side.recvs.mode == CompletionFlags::UNSIGNALLED;
+        if !(flags.is_empty() || (unsignalled && flags == CompletionFlags::UNSIGNALLED)) {
+            return Err(bad_flags(CALL, flags));
+        }
+        if iov.len() > side.limits.recv_iov as usize {
+            return Err(too_many_segments(CALL, iov.len(), side.limits.recv_iov));
+        }
+        if side.freed {
+            return Err(error::freed(CALL, Subtype::HandleEp, "endpoint", self.id));
+        }
+        let mut segments = Segments::new();
+        let total =
+            side.resolve(iov, Access::LOCAL_WRITE, &mut segments).map_err(|e| span_error(CALL, e))?;
+        if side.recvs.is_full() {
+            drop(side);
+            self.make_room();
+            side = self.post.lock();
+            if side.recvs.is_full() {
+                return Err(full(CALL));
+            }
+        }
+        let token = side.recvs.push(Work { cookie, operation: DtoOperation::Receive, flags });
+        if side.recv == Verdict::Flush {
+            side.flush_now(self, false);
+            return Ok(());
+        }
+        let Some(channel) = &side.channel else {
+            side.stored.push(Stored { token, segments: iov.to_vec() });
+            return Ok(());
+        };
+        let status = channel.post_recv(PostFlag::NONE, token.into(), &segments, total);
+        if status.0 < 0 {
+            return side.not_accepted(CALL, status, false);
+        }
+        Ok(())
+    }
+
+    /// Takes completions the provider has, so that work that is done leaves the rings.
+    #[cold]
+    fn make_room(&self) {
+        let evds = {
+            let side = self.post.lock();
+            [side.request_evd.clone(), side.recv_evd.clone()]
+        };
+        let mut sequels = Sequels::new();
+        for evd in evds.into_iter().flatten() {
+            let mut core = evd.0.core.lock();
+            evd.0.harvest(&mut core, &mut sequels);
+        }
+        sequel::perform(sequels);
+    }
+
+    #[cold]
+    fn post_refused(&self, call: &'static str, side: &PostSide) -> Error {
+        match side.freed {
+            true => error::freed(call, Subtype::HandleEp, "endpoint", self.id),
+            false => self.wrong_state(call, side.state),
+        }
+    }
+}
+
+impl PostSide {
+    /// The provider did not take it. A channel that has stopped is no error here: the work is flushed with the rest.
+    #[cold]
+    fn not_accepted(&self, call: &'static str, status: Status, request: bool) -> Result<()> {
+        if status == Status::NOT_CONNECTED {
+            return Ok(());
+        }
+        if request { self.requests.unpush() } else { self.recvs.unpush() };
+        let (kind, subtype) = status_map::returned(status);
+        Err(match status {
+            Status::NO_RESOURCE => full(call),
+            Status::FORKED => FORKED,
+            _ => Error::new(call, kind, subtype, format!("the provider refused the post: {status:?}")),
+        })
+    }
+}
+
+fn check_lengths(kind: &Kind, total: u64, remote: RmrTriplet, reads: u32) -> Result<()> {
+    let call = kind.call;
+    if kind.operation == DtoOperation::RdmaRead {
+        if reads == 0 {
+            let message = "the endpoint has max_rdma_read_out 0, so it cannot read (D-16)";
+            return Err(Error::fixed(call, ReturnType::InvalidParameter, Subtype::None, message));
+        }
+        if total < u64::from(remote.length) {
+            let message = "the local segments are shorter than the remote one";
+            return Err(Error::fixed(call, ReturnType::LengthError, Subtype::None, message));
+        }
+    } else if total > u64::from(remote.length) {
+        let message = "the remote segment is shorter than the local ones";
+        return Err(Error::fixed(call, ReturnType::LengthError, Subtype::None, message));
+    }
+    Ok(())
+}
+
+#[cold]
+fn bad_flags(call: &'static str, flags: CompletionFlags) -> Error {
+    let message = format!("completion flags {flags:?} are not allowed here, or not with the endpoint's attributes");
+    error::parameter(call, Subtype::Arg5, message)
+}
+
+#[cold]
+fn too_many_segments(call: &'static str, asked: usize, most: u32) -> Error {
+    error::parameter(call, Subtype::Arg2, format!("{asked} segments; the endpoint's attributes allow {most}"))
+}
+
+#[cold]
+fn too_long(call: &'static str, total: u64, most: u64) -> Error {
+    error::parameter(call, Subtype::Arg3, format!("{total} bytes; the endpoint's attributes allow {most}"))
+}
+
+/// Backpressure: programs meet it in loops, so it allocates nothing.
+#[cold]
+fn full(call: &'static str) -> Error {
+    let message = "as many are outstanding as the endpoint's attributes allow; take completions first";
+    Error::fixed(call, ReturnType::InsufficientResources, Subtype::ResourceTep, message)
+}
+
+#[cold]
+fn span_error(call: &'static str, error: SpanError) -> Error {
+    let (kind, subtype, message) = match error {
+        SpanError::Unknown => (
+            ReturnType::PrivilegesViolation,
+            Subtype::None,
+            "a segment's lmr_context names no live memory region of this IA",
+        ),
+        SpanError::Range => {
+            (ReturnType::InvalidParameter, Subtype::Arg3, "a segment reaches outside of its memory region")
+        }
+        SpanError::Domain => {
+            (ZONE_MISMATCH.0, ZONE_MISMATCH.1, "a segment's memory region is of another protection zone")
+        }
+        SpanError::Access => (
+            ReturnType::PrivilegesViolation,
+            Subtype::None,
+            "a segment's memory region lacks the local right: read to send or write, write to receive or read",
+        ),
+    };
+    Error::fixed(call, kind, subtype, message)
+}
+
+const FORKED: Error = Error::fixed(
+    "dat_ep_post",
+    ReturnType::InvalidState,
+    Subtype::HandleIa,
+    "this process is a fork of the one that opened the IA; open one of its own",
+);

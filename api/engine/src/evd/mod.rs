@@ -1,0 +1,329 @@
+//! Event dispatchers.
+
+mod core;
+mod streams;
+mod wait;
+
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
+
+use dat_plugin::host::Queue;
+use dat_types::{Error, Event, EventData, EvdFlags, EvdState, ObjectId, Result, ReturnType, Subtype};
+use parking_lot::Mutex;
+
+pub(crate) use self::core::{Core, Feeder, Gate, Queued};
+pub(crate) use streams::StreamKind;
+pub use wait::WaitError;
+
+use crate::error;
+use crate::ia::{Ia, IaInner};
+use crate::sequel::{self, Sequels};
+use wait::Sleeper;
+
+/// An event dispatcher: a queue of events of one or several kinds.
+#[derive(Clone)]
+pub struct Evd(pub(crate) Arc<EvdInner>);
+
+pub(crate) struct EvdInner {
+    pub(crate) id: ObjectId,
+    pub(crate) ia: ObjectId,
+    pub(crate) owner: Weak<IaInner>,
+    pub(crate) flags: EvdFlags,
+    pub(crate) queue: Option<Arc<Queue>>,
+    pub(crate) core: Mutex<Core>,
+    sleeper: Sleeper,
+    /// Holders of a reference that is no stream: the IA's own async dispatcher counts itself here.
+    pinned: AtomicU32,
+    spin: std::time::Duration,
+}
+
+/// What `dat_evd_query` tells.
+#[derive(Clone, Debug)]
+pub struct EvdParam {
+    /// The IA.
+    pub ia: ObjectId,
+    /// True capacity in events, at least what was asked for.
+    pub qlen: u32,
+    /// Enabled or disabled, waitable or not, and the notification its feeders configured.
+    pub state: EvdState,
+    /// The kinds of events it takes.
+    pub flags: EvdFlags,
+}
+
+impl Ia {
+    /// `dat_evd_create`: enabled, waitable, empty, for at least `min_qlen` events.
+    pub fn evd_create(&self, min_qlen: i32, flags: EvdFlags) -> Result<Evd> {
+        const CALL: &str = "dat_evd_create";
+        let device = self.device(CALL)?;
+        if min_qlen <= 0 {
+            let message = format!("a queue of {min_qlen} events; at least 1 is needed");
+            return Err(error::parameter(CALL, Subtype::Arg2, message));
+        }
+        if flags.is_empty() || !EvdFlags::all().contains(flags) {
+            let message = format!("flags {:#x} are none or have undefined bits", flags.bits());
+            return Err(error::parameter(CALL, Subtype::Arg4, message));
+        }
+        let max = device.attr().max_queue_depth;
+        if min_qlen as u32 > max {
+            let message = format!("a queue of {min_qlen} events; the IA has at most {max}");
+            return Err(error::resources(CALL, Subtype::ResourceTevd, message));
+        }
+        if self.inner.objects.lock().evds.len() >= device.attr().max_queues as usize {
+            let message = format!("the IA has at most {} event dispatchers", device.attr().max_queues);
+            return Err(error::resources(CALL, Subtype::ResourceTevd, message));
+        }
+        let queue = match flags.intersects(EvdFlags::DTO | EvdFlags::RMR_BIND) {
+            true => Some(Arc::new(
+                device.open_queue(min_qlen as u32).map_err(|failure| error::provider(CALL, failure))?,
+            )),
+            false => None,
+        };
+        let evd = Evd::new(&self.inner, min_qlen as u32, flags, queue);
+        self.inner.objects.lock().evds.insert(evd.0.id, evd.clone());
+        Ok(evd)
+    }
+}
+
+impl Evd {
+    pub(crate) fn new(ia: &Arc<IaInner>, qlen: u32, flags: EvdFlags, queue: Option<Arc<Queue>>) -> Evd {
+        Evd(Arc::new(EvdInner {
+            id: crate::next_id(),
+            ia: ia.id,
+            owner: Arc::downgrade(ia),
+            flags,
+            queue,
+            core: Mutex::new(Core::new(qlen as usize)),
+            sleeper: Sleeper::default(),
+            pinned: AtomicU32::new(0),
+            spin: ia.spin,
+        }))
+    }
+
+    /// Its id; events carry it.
+    pub fn id(&self) -> ObjectId {
+        self.0.id
+    }
+
+    /// `dat_evd_dequeue`: the oldest event, or `DAT_QUEUE_EMPTY` without a sentence. Never blocks, allocates nothing.
+    #[inline]
+    pub fn dequeue(&self) -> Result<Event> {
+        let mut sequels = Sequels::new();
+        let mut core = self.0.core.lock();
+        if core.gate != Gate::Open {
+            return Err(self.refused("dat_evd_dequeue", &core));
+        }
+        let event = self.0.next_event(&mut core, &mut sequels);
+        drop(core);
+        if !sequels.is_empty() {
+            sequel::perform(sequels);
+        }
+        event.ok_or(EMPTY)
+    }
+
+    /// `dat_evd_post_se`: appends a software event with the Consumer's own value. `DAT_QUEUE_FULL` when it is full.
+    pub fn post_se(&self, value: u64) -> Result<()> {
+        const CALL: &str = "dat_evd_post_se";
+        self.check(CALL, self.0.ia, Subtype::Handle1)?;
+        if !self.0.flags.contains(EvdFlags::SOFTWARE) {
+            let message = format!("event dispatcher {} was not created for software events", self.0.id);
+            return Err(error::parameter(CALL, Subtype::Arg1, message));
+        }
+        match self.0.push(EventData::Software(value)) {
+            true => Ok(()),
+            false => Err(Error::bare(ReturnType::QueueFull, Subtype::None)),
+        }
+    }
+
+    /// `dat_evd_query`.
+    pub fn query(&self) -> Result<EvdParam> {
+        self.check("dat_evd_query", self.0.ia, Subtype::Handle1)?;
+        let core = self.0.core.lock();
+        let mut state = core.config();
+        state |= if core.enabled { EvdState::ENABLED } else { EvdState::DISABLED };
+        state |= if core.waitable { EvdState::WAITABLE } else { EvdState::UNWAITABLE };
+        Ok(EvdParam { ia: self.0.ia, qlen: core.qlen as u32, state, flags: self.0.flags })
+    }
+
+    /// `dat_evd_resize`: room for at least `min_qlen` events; none is lost.
+    pub fn resize(&self, min_qlen: i32) -> Result<()> {
+        const CALL: &str = "dat_evd_resize";
+        self.check(CALL, self.0.ia, Subtype::Handle1)?;
+        let max = self.0.owner.upgrade().map_or(0, |ia| ia.max_qlen());
+        if min_qlen <= 0 || min_qlen as u32 > max {
+            let message = format!("a queue of {min_qlen} events; 1 to {max} are possible");
+            return Err(error::parameter(CALL, Subtype::Arg2, message));
+        }
+        let mut sequels = Sequels::new();
+        let mut core = self.0.core.lock();
+        if core.gate == Gate::Waited {
+            let message = format!("a thread waits on event dispatcher {}", self.0.id);
+            return Err(error::state(CALL, Subtype::EvdWaiter, message));
+        }
+        self.0.harvest(&mut core, &mut sequels);
+        let result = core.resize(min_qlen as usize).map_err(|queued| {
+            error::state(CALL, Subtype::EvdInUse, format!("{queued} events are queued; dequeue some first"))
+        });
+        drop(core);
+        sequel::perform(sequels);
+        result
+    }
+
+    /// `dat_evd_enable` and `dat_evd_disable`: whether notifications trigger a CNO.
+    pub fn set_enabled(&self, enabled: bool) -> Result<()> {
+        self.check(if enabled { "dat_evd_enable" } else { "dat_evd_disable" }, self.0.ia, Subtype::Handle1)?;
+        self.0.core.lock().enabled = enabled;
+        Ok(())
+    }
+
+    /// `dat_evd_set_unwaitable` (`false`) and `dat_evd_clear_unwaitable` (`true`). A waiter returns
+    /// `DAT_INVALID_STATE` at once when it becomes unwaitable.
+    pub fn set_waitable(&self, waitable: bool) -> Result<()> {
+        let call = if waitable { "dat_evd_clear_unwaitable" } else { "dat_evd_set_unwaitable" };
+        self.check(call, self.0.ia, Subtype::Handle1)?;
+        self.0.core.lock().waitable = waitable;
+        self.0.sleeper.signal();
+        Ok(())
+    }
+
+    /// `dat_evd_free`. `DAT_INVALID_STATE` while anything feeds it or a thread waits on it. Queued events are lost.
+    pub fn free(&self) -> Result<()> {
+        const CALL: &str = "dat_evd_free";
+        self.check(CALL, self.0.ia, Subtype::Handle1)?;
+        {
+            let mut core = self.0.core.lock();
+            if core.gate == Gate::Waited {
+                let message = format!("a thread waits on event dispatcher {}; make it unwaitable first", self.0.id);
+                return Err(error::state(CALL, Subtype::EvdWaiter, message));
+            }
+            let sources = core.streams.len() + self.0.pinned.load(Ordering::Acquire) as usize;
+            if sources > 0 {
+                let message = format!(
+                    "{sources} endpoints, service points or the IA feed event dispatcher {}; free them first",
+                    self.0.id
+                );
+                return Err(error::state(CALL, Subtype::EvdInUse, message));
+            }
+            core.gate = Gate::Freed;
+        }
+        if let Some(ia) = self.0.owner.upgrade() {
+            ia.objects.lock().evds.remove(&self.0.id);
+        }
+        Ok(())
+    }
+
+    /// A descriptor for epoll, readable when [`Evd::arm`] said `true` and an event came since. It stays open as long
+    /// as the dispatcher lives; do not read from it.
+    pub fn fd(&self) -> Result<BorrowedFd<'_>> {
+        const CALL: &str = "dat_cno_fd_create";
+        self.check(CALL, self.0.ia, Subtype::Handle1)?;
+        self.0.sleeper.poller(self.0.queue.as_deref()).map_err(|source| {
+            error::resources(CALL, Subtype::ResourceTevd, "no descriptor for the event dispatcher").with_source(source)
+        })
+    }
+
+    /// Arms the descriptor. `false`: there are events already, dequeue them first.
+    pub fn arm(&self) -> Result<bool> {
+        self.fd()?;
+        let mut sequels = Sequels::new();
+        let mut core = self.0.core.lock();
+        let armed = self.0.arm_core(&mut core, &mut sequels, 1);
+        drop(core);
+        sequel::perform(sequels);
+        Ok(armed)
+    }
+
+    pub(crate) fn pin(&self) {
+        self.0.pinned.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Ends it whatever feeds it; a waiter returns `DAT_ABORT`.
+    pub(crate) fn kill(&self) {
+        let mut core = self.0.core.lock();
+        core.aborted = core.gate == Gate::Waited;
+        core.gate = Gate::Freed;
+        core.events.clear();
+        core.feeders.clear();
+        core.streams.clear();
+        drop(core);
+        self.0.sleeper.signal();
+    }
+
+    /// Fails unless alive and of `ia`; `handle` is the subtype that names which handle it was.
+    pub(crate) fn check(&self, call: &'static str, ia: ObjectId, handle: Subtype) -> Result<()> {
+        if self.0.core.lock().gate == Gate::Freed {
+            return Err(error::freed(call, handle, "event dispatcher", self.0.id));
+        }
+        if self.0.ia != ia {
+            return Err(error::foreign(call, handle, "event dispatcher", self.0.id));
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn refused(&self, call: &'static str, core: &Core) -> Error {
+        match core.gate {
+            Gate::Freed => error::freed(call, Subtype::Handle1, "event dispatcher", self.0.id),
+            Gate::Overflowed => {
+                let message = format!("event dispatcher {} overflowed and is dead", self.0.id);
+                error::state(call, Subtype::EvdAsync, message)
+            }
+            Gate::Waited | Gate::Open => {
+                let message = format!("another thread waits on event dispatcher {}", self.0.id);
+                error::state(call, Subtype::EvdWaiter, message)
+            }
+        }
+    }
+}
+
+impl EvdInner {
+    /// Appends an event that is no completion; wakes a waiter. `false` when it does not fit.
+    pub(crate) fn push(&self, data: EventData) -> bool {
+        let mut core = self.core.lock();
+        if matches!(core.gate, Gate::Freed | Gate::Overflowed) {
+            return false;
+        }
+        let mut sequels = Sequels::new();
+        if core.is_full() {
+            self.harvest(&mut core, &mut sequels);
+        }
+        let fits = core.push(Queued { event: Event { evd: self.id, data }, notify: true });
+        let wake = core.armed;
+        drop(core);
+        if wake {
+            self.sleeper.signal();
+        }
+        if !sequels.is_empty() {
+            // Not performed here: the caller may hold an endpoint's lock. The IA's thread does it.
+            if let Some(ia) = self.owner.upgrade() {
+                ia.later(sequels);
+            }
+        }
+        fits
+    }
+}
+
+impl EvdInner {
+    /// Wakes whoever sleeps on it.
+    pub(crate) fn signal(&self) {
+        self.sleeper.signal();
+    }
+
+    /// An async dispatcher that lost an event is dead.
+    pub(crate) fn overflowed(&self) {
+        let mut core = self.core.lock();
+        if core.gate != Gate::Freed {
+            core.gate = Gate::Overflowed;
+        }
+        drop(core);
+        self.sleeper.signal();
+    }
+}
+
+const EMPTY: Error = Error::bare(ReturnType::QueueEmpty, Subtype::None);
+
+impl std::fmt::Debug for Evd {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Evd({}, {:?})", self.0.id, self.0.flags)
+    }
+}

@@ -1,0 +1,251 @@
+//! Waiting on a dispatcher: spin a little, then sleep on a descriptor that is armed first.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use dat_plugin::host::Queue;
+use dat_types::{Error, Event, EvdState, Result, ReturnType, Subtype, Timeout};
+use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::io::Errno;
+
+use super::{Core, Evd, EvdInner, Gate};
+use crate::error;
+use crate::sequel::{self, Sequels};
+
+/// A wait that gave no event: why, and how many events are queued (`nmore`).
+#[derive(Debug)]
+pub struct WaitError {
+    /// Why.
+    pub error: Error,
+    /// Events queued; defined for time-out and interruption (decision D-39).
+    pub nmore: u32,
+}
+
+impl From<WaitError> for Error {
+    fn from(wait: WaitError) -> Error {
+        wait.error
+    }
+}
+
+impl std::fmt::Display for WaitError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} ({} events queued)", self.error, self.nmore)
+    }
+}
+
+impl std::error::Error for WaitError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.error)
+    }
+}
+
+/// How one look at the queue ended.
+enum Look {
+    Event(Event, u32),
+    Nothing(u32),
+    Stop(Error),
+}
+
+impl Evd {
+    /// `dat_evd_wait`: blocks until `threshold` events are queued and one of them is a notification, or the time is
+    /// up. Returns the oldest event and how many more are queued.
+    pub fn wait(&self, timeout: Timeout, threshold: i32) -> std::result::Result<(Event, u32), WaitError> {
+        self.claim(threshold).map_err(|error| WaitError { error, nmore: 0 })?;
+        let result = self.wait_claimed(timeout, threshold as usize);
+        let mut core = self.0.core.lock();
+        if core.gate == Gate::Waited {
+            core.gate = Gate::Open;
+        }
+        core.armed = false;
+        result
+    }
+
+    /// Takes the dispatcher for this thread alone (contract section 6.4, step 1).
+    fn claim(&self, threshold: i32) -> Result<()> {
+        const CALL: &str = "dat_evd_wait";
+        let mut core = self.0.core.lock();
+        if core.gate == Gate::Freed {
+            return Err(self.refused(CALL, &core));
+        }
+        if threshold <= 0 || threshold as usize > core.qlen {
+            let message = format!("a threshold of {threshold}; 1 to {} are possible", core.qlen);
+            return Err(error::parameter(CALL, Subtype::Arg3, message));
+        }
+        if core.gate != Gate::Open {
+            return Err(self.refused(CALL, &core));
+        }
+        self.waitable(&core)?;
+        let config = core.config();
+        if threshold > 1 && config != EvdState::CONFIG_THRESHOLD {
+            let subtype = match config {
+                EvdState::CONFIG_NOTIFY => Subtype::EvdConfigNotify,
+                _ => Subtype::EvdConfigSolicited,
+            };
+            let message = "its feeders control notification themselves; only a threshold of 1 is possible";
+            return Err(error::state(CALL, subtype, message));
+        }
+        core.gate = Gate::Waited;
+        Ok(())
+    }
+
+    fn waitable(&self, core: &Core) -> Result<()> {
+        if core.waitable {
+            return Ok(());
+        }
+        let message = format!("event dispatcher {} was made unwaitable", self.0.id);
+        Err(error::state("dat_evd_wait", Subtype::EvdUnwaitable, message))
+    }
+
+    fn wait_claimed(&self, timeout: Timeout, threshold: usize) -> std::result::Result<(Event, u32), WaitError> {
+        let mut queued = match self.look(threshold, false) {
+            Look::Event(event, nmore) => return Ok((event, nmore)),
+            Look::Stop(error) => return Err(WaitError { error, nmore: 0 }),
+            Look::Nothing(queued) => queued,
+        };
+        let expired = |nmore| WaitError { error: EXPIRED, nmore };
+        if timeout == Timeout::ZERO {
+            return Err(expired(queued));
+        }
+        let start = Instant::now();
+        let deadline = timeout.duration().and_then(|duration| start.checked_add(duration));
+        let spin_until = start + self.0.spin;
+        loop {
+            let spinning = Instant::now() < spin_until;
+            let armed = !spinning && self.arm_for(threshold)?;
+            if armed {
+                self.sleep(deadline).map_err(|error| WaitError { error, nmore: queued })?;
+            } else {
+                std::hint::spin_loop();
+            }
+            match self.look(threshold, true) {
+                Look::Event(event, nmore) => return Ok((event, nmore)),
+                Look::Stop(error) => return Err(WaitError { error, nmore: 0 }),
+                Look::Nothing(now) => queued = now,
+            }
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return Err(expired(queued));
+            }
+        }
+    }
+
+    /// One look. While blocking, a notification is needed besides the count (contract section 6.4, step 3).
+    fn look(&self, threshold: usize, blocking: bool) -> Look {
+        let mut sequels = Sequels::new();
+        let mut core = self.0.core.lock();
+        if core.gate != Gate::Waited {
+            let aborted = core.aborted;
+            let error = match aborted {
+                true => Error::bare(ReturnType::Abort, Subtype::None),
+                false => self.refused("dat_evd_wait", &core),
+            };
+            return Look::Stop(error);
+        }
+        if let Err(error) = self.waitable(&core) {
+            return Look::Stop(error);
+        }
+        self.0.harvest(&mut core, &mut sequels);
+        let ready = core.events.len() >= threshold && (!blocking || core.notifications > 0);
+        let look = match ready.then(|| core.pop()).flatten() {
+            Some(event) => Look::Event(event, core.events.len() as u32),
+            None => Look::Nothing(core.events.len() as u32),
+        };
+        drop(core);
+        sequel::perform(sequels);
+        look
+    }
+
+    fn arm_for(&self, threshold: usize) -> std::result::Result<bool, WaitError> {
+        self.0.sleeper.poller(self.0.queue.as_deref()).map_err(|source| {
+            let error = error::resources("dat_evd_wait", Subtype::ResourceTevd, "no descriptor to wait on");
+            WaitError { error: error.with_source(source), nmore: 0 }
+        })?;
+        let mut sequels = Sequels::new();
+        let armed = self.0.arm_core(&mut self.0.core.lock(), &mut sequels, threshold);
+        sequel::perform(sequels);
+        Ok(armed)
+    }
+
+    /// Sleeps until something may have happened. An interruption by a signal is an error.
+    fn sleep(&self, deadline: Option<Instant>) -> Result<()> {
+        match self.0.sleeper.sleep(deadline) {
+            Ok(()) => Ok(()),
+            Err(Errno::INTR) => Err(INTERRUPTED),
+            Err(errno) => {
+                let error = Error::new(
+                    "dat_evd_wait",
+                    ReturnType::InternalError,
+                    Subtype::None,
+                    "waiting on the dispatcher's descriptor failed",
+                );
+                Err(error.with_source(io::Error::from(errno)))
+            }
+        }
+    }
+}
+
+impl EvdInner {
+    /// Arms the descriptor, unless `threshold` events are there already.
+    pub(super) fn arm_core(&self, core: &mut Core, sequels: &mut Sequels, threshold: usize) -> bool {
+        self.sleeper.drain();
+        let mut armed = true;
+        if let Some(queue) = &self.queue {
+            queue.disarm();
+            self.harvest(core, sequels);
+            // A queue that is not dry is not armed: there is more to take.
+            armed = queue.arm();
+        }
+        core.armed = true;
+        armed && !(core.events.len() >= threshold && core.notifications > 0)
+    }
+}
+
+/// What a waiter sleeps on: made when the first one does.
+#[derive(Default)]
+pub(super) struct Sleeper {
+    inner: OnceLock<(OwnedFd, OwnedFd)>,
+}
+
+impl Sleeper {
+    /// The descriptor that is readable when an event was pushed or a completion arrived.
+    pub(super) fn poller(&self, queue: Option<&Queue>) -> io::Result<BorrowedFd<'_>> {
+        if let Some((_, poller)) = self.inner.get() {
+            return Ok(poller.as_fd());
+        }
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let poller = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&poller, &wake, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+        if let Some(fd) = queue.and_then(Queue::fd) {
+            epoll::add(&poller, fd, epoll::EventData::new_u64(1), epoll::EventFlags::IN)?;
+        }
+        Ok(self.inner.get_or_init(|| (wake, poller)).1.as_fd())
+    }
+
+    pub(super) fn signal(&self) {
+        if let Some((wake, _)) = self.inner.get() {
+            // Only fails when the counter is full, and then it is readable already.
+            let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
+        }
+    }
+
+    fn drain(&self) {
+        if let Some((wake, _)) = self.inner.get() {
+            let _ = rustix::io::read(wake, &mut [0u8; 8]);
+        }
+    }
+
+    fn sleep(&self, deadline: Option<Instant>) -> std::result::Result<(), Errno> {
+        let Some((_, poller)) = self.inner.get() else { return Ok(()) };
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        crate::progress::sleep_on(poller.as_fd(), left.map(round_up))
+    }
+}
+
+/// Whole milliseconds are what the oldest form of the system call takes; never wake early.
+fn round_up(left: Duration) -> Duration {
+    Duration::from_millis(left.as_nanos().div_ceil(1_000_000) as u64)
+}
+
+const EXPIRED: Error = Error::bare(ReturnType::TimeoutExpired, Subtype::None);
+const INTERRUPTED: Error = Error::bare(ReturnType::InterruptedCall, Subtype::None);

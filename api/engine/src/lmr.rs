@@ -1,0 +1,217 @@
+//! Local memory regions, and memory that outlives them until nothing in flight names it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use dat_plugin::host::Memory;
+use dat_types::{LmrTriplet, ObjectId, Privileges, Result, RmrTriplet, Subtype};
+
+use crate::ep::WorkRing;
+use crate::error;
+use crate::ia::{Ia, IaInner};
+use crate::pz::{Pz, PzRef};
+use crate::status_map;
+
+/// Registered memory.
+#[derive(Clone)]
+pub struct Lmr(pub(crate) Arc<LmrInner>);
+
+pub(crate) struct LmrInner {
+    pub(crate) id: ObjectId,
+    ia: ObjectId,
+    owner: Weak<IaInner>,
+    alive: AtomicBool,
+    context: u32,
+    rmr_context: u32,
+    memory: Memory,
+    privileges: Privileges,
+    pz: parking_lot::Mutex<Option<PzRef>>,
+}
+
+/// What `dat_lmr_query` tells.
+#[derive(Clone, Debug)]
+pub struct LmrParam {
+    /// The IA.
+    pub ia: ObjectId,
+    /// The protection zone.
+    pub pz: Pz,
+    /// The registered range.
+    pub memory: Memory,
+    /// The rights.
+    pub privileges: Privileges,
+    /// Key for local use.
+    pub lmr_context: u32,
+    /// Key for peers; 0 without a remote right.
+    pub rmr_context: u32,
+}
+
+impl Ia {
+    /// `dat_lmr_create` for plain virtual memory. The memory is kept until the region is freed and nothing outstanding
+    /// names it.
+    pub fn lmr_create(&self, pz: &Pz, memory: Memory, privileges: Privileges) -> Result<Lmr> {
+        const CALL: &str = "dat_lmr_create";
+        let device = self.device(CALL)?;
+        pz.check(CALL, self.inner.id)?;
+        let known = Privileges::ALL | Privileges::REMOTE_ATOMIC;
+        if !known.contains(privileges) {
+            let message = format!("privileges {:#x} have undefined bits", privileges.bits());
+            return Err(error::parameter(CALL, Subtype::Arg6, message));
+        }
+        if privileges.contains(Privileges::REMOTE_ATOMIC) {
+            return Err(error::unsupported(CALL, "this provider has no atomic operations"));
+        }
+        let max = device.attr().max_region;
+        if memory.len() == 0 || memory.len() > max {
+            let message = format!("a region has 1 to {max} bytes, not {}", memory.len());
+            return Err(error::parameter(CALL, Subtype::Arg4, message));
+        }
+        if memory.addr().checked_add(memory.len()).is_none() || memory.addr() == 0 {
+            let message = format!("the range {memory:?} wraps around or is null");
+            return Err(error::parameter(CALL, Subtype::Arg3, message));
+        }
+        self.inner.bury_the_dead();
+        let registration = device
+            .register(memory.clone(), status_map::access(privileges), pz.0.domain)
+            .map_err(|failure| error::provider(CALL, failure))?;
+        let rmr_context = registration.keys().rkey;
+        let context = self.inner.spans.insert(registration).map_err(|_| {
+            error::resources(CALL, Subtype::ResourceMemoryRegion, "the IA's table of regions is full; free some")
+        })?;
+        let lmr = Lmr(Arc::new(LmrInner {
+            id: crate::next_id(),
+            ia: self.inner.id,
+            owner: Arc::downgrade(&self.inner),
+            alive: AtomicBool::new(true),
+            context,
+            rmr_context,
+            memory,
+            privileges,
+            pz: parking_lot::Mutex::new(Some(PzRef::new(pz))),
+        }));
+        self.inner.objects.lock().lmrs.insert(lmr.0.id, lmr.clone());
+        Ok(lmr)
+    }
+
+    /// Allocates zeroed memory that peers of this IA reach in the fastest way it has; plain heap memory if it has none
+    /// in particular.
+    pub fn alloc(&self, len: u64) -> Result<Memory> {
+        const CALL: &str = "dat_lmr_create";
+        let device = self.device(CALL)?;
+        if !device.attr().caps.contains(dat_plugin::Caps::ALLOC) {
+            return Ok(Memory::heap(len as usize));
+        }
+        device.alloc(len).map_err(|failure| error::provider(CALL, failure))
+    }
+}
+
+impl Lmr {
+    /// Its id.
+    pub fn id(&self) -> ObjectId {
+        self.0.id
+    }
+
+    /// Key for local use in [`LmrTriplet`].
+    pub fn context(&self) -> u32 {
+        self.0.context
+    }
+
+    /// Key for peers in [`RmrTriplet`]; 0 without a remote right.
+    pub fn rmr_context(&self) -> u32 {
+        self.0.rmr_context
+    }
+
+    /// The registered memory.
+    pub fn memory(&self) -> &Memory {
+        &self.0.memory
+    }
+
+    /// The local triplet of `len` bytes at `offset`; checked when it is posted.
+    pub fn triplet(&self, offset: u64, len: u32) -> LmrTriplet {
+        LmrTriplet { address: self.0.memory.addr().wrapping_add(offset), length: len, context: self.0.context }
+    }
+
+    /// The triplet a peer uses for `len` bytes at `offset`; checked when it is used.
+    pub fn remote_triplet(&self, offset: u64, len: u32) -> RmrTriplet {
+        RmrTriplet { address: self.0.memory.addr().wrapping_add(offset), length: len, context: self.0.rmr_context }
+    }
+
+    /// `dat_lmr_query`.
+    pub fn query(&self) -> Result<LmrParam> {
+        const CALL: &str = "dat_lmr_query";
+        let dead = || error::freed(CALL, Subtype::HandleLmr, "memory region", self.0.id);
+        let pz = self.0.pz.lock().as_ref().map(|pz| pz.0.clone()).ok_or_else(dead)?;
+        Ok(LmrParam {
+            ia: self.0.ia,
+            pz,
+            memory: self.0.memory.clone(),
+            privileges: self.0.privileges,
+            lmr_context: self.0.context,
+            rmr_context: self.0.rmr_context,
+        })
+    }
+
+    /// `dat_lmr_free`: both contexts are invalid afterwards. Work in flight that names it completes or fails; its
+    /// memory is kept that long.
+    pub fn free(&self) -> Result<()> {
+        if !self.0.alive.swap(false, Ordering::AcqRel) {
+            return Err(error::freed("dat_lmr_free", Subtype::HandleLmr, "memory region", self.0.id));
+        }
+        self.release();
+        Ok(())
+    }
+
+    pub(crate) fn kill(&self) {
+        if self.0.alive.swap(false, Ordering::AcqRel) {
+            self.release();
+        }
+    }
+
+    fn release(&self) {
+        self.0.pz.lock().take();
+        let Some(ia) = self.0.owner.upgrade() else { return };
+        ia.objects.lock().lmrs.remove(&self.0.id);
+        drop(ia.spans.remove(self.0.context));
+        ia.bury(self.0.memory.clone());
+    }
+}
+
+impl std::fmt::Debug for Lmr {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Lmr({}, {:?})", self.0.id, self.0.memory)
+    }
+}
+
+/// Memory of a freed region, and the outstanding work that may still name it.
+pub(crate) struct Grave {
+    _memory: Memory,
+    pending: Vec<(Arc<WorkRing>, u32)>,
+}
+
+impl IaInner {
+    /// Keeps `memory` until all work outstanding now has completed. Costs only when a region is freed, nothing when
+    /// work is posted.
+    fn bury(&self, memory: Memory) {
+        let eps: Vec<_> = self.objects.lock().eps.values().cloned().collect();
+        let mut pending = Vec::new();
+        for ep in eps {
+            for ring in ep.rings() {
+                let mark = ring.mark();
+                if !ring.is_past(mark) {
+                    pending.push((ring, mark));
+                }
+            }
+        }
+        if !pending.is_empty() {
+            self.graveyard.lock().push(Grave { _memory: memory, pending });
+        }
+        self.bury_the_dead();
+    }
+
+    /// Lets go of memory nothing names any more.
+    pub(crate) fn bury_the_dead(&self) {
+        self.graveyard.lock().retain_mut(|grave| {
+            grave.pending.retain(|(ring, mark)| !ring.is_past(*mark));
+            !grave.pending.is_empty()
+        });
+    }
+}

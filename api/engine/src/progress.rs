@@ -1,0 +1,193 @@
+//! The one thread of an IA: what must go on whatever the application does. Connection events, time-outs, graceful
+//! disconnects, overflow of dispatchers nobody looks at.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use dat_plugin::host::Device;
+use dat_plugin::{Event, EventKind};
+use dat_types::AsyncReason;
+use parking_lot::Mutex;
+use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::io::Errno;
+
+use crate::ep::states::Stimulus;
+use crate::evd::Evd;
+use crate::ia::IaInner;
+use crate::sequel::{self, Sequels};
+
+/// How often dispatchers are looked at on behalf of a graceful disconnect, or because they can overflow.
+const TICK: Duration = Duration::from_millis(1);
+
+pub(crate) struct Progress {
+    wake: OwnedFd,
+    poller: OwnedFd,
+    stop: AtomicBool,
+    timers: Mutex<BinaryHeap<Reverse<(Instant, u64)>>>,
+    later: Mutex<Sequels>,
+    /// Dispatchers to look at on every tick.
+    watched: Mutex<Vec<Evd>>,
+    fork: dat_plugin::host::ForkGuard,
+}
+
+impl Progress {
+    pub(crate) fn new(device: &Device) -> io::Result<Progress> {
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let poller = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&poller, &wake, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+        if let Some(fd) = device.event_fd() {
+            epoll::add(&poller, fd, epoll::EventData::new_u64(1), epoll::EventFlags::IN)?;
+        }
+        Ok(Progress {
+            wake,
+            poller,
+            stop: AtomicBool::new(false),
+            timers: Mutex::default(),
+            later: Mutex::default(),
+            watched: Mutex::default(),
+            fork: dat_plugin::host::ForkGuard::new(),
+        })
+    }
+
+    pub(crate) fn is_own_process(&self) -> bool {
+        !self.fork.forked()
+    }
+
+    /// The attempt's time is up then.
+    pub(crate) fn add_timer(&self, at: Instant, attempt: u64) {
+        self.timers.lock().push(Reverse((at, attempt)));
+        self.wake();
+    }
+
+    pub(crate) fn later(&self, sequels: Sequels) {
+        self.later.lock().extend(sequels);
+        self.wake();
+    }
+
+    /// Looks at `evd` on every tick, as long as it has a reason to be.
+    pub(crate) fn watch(&self, evd: &Evd) {
+        let mut watched = self.watched.lock();
+        if !watched.iter().any(|known| known.0.id == evd.0.id) {
+            watched.push(evd.clone());
+        }
+        drop(watched);
+        self.wake();
+    }
+
+    pub(crate) fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    fn wake(&self) {
+        // Only fails when the counter is full, and then it is readable already.
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+
+    fn next_wake(&self) -> Option<Duration> {
+        let timer = self.timers.lock().peek().map(|Reverse((at, _))| at.saturating_duration_since(Instant::now()));
+        let tick = (!self.watched.lock().is_empty()).then_some(TICK);
+        match (timer, tick) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+}
+
+/// The thread.
+pub(crate) fn run(ia: &Arc<IaInner>) {
+    let Ok(device) = ia.device("dat_ia_open") else { return };
+    let mut events = [Event::new(EventKind(0), 0); 8];
+    while !ia.progress.stop.load(Ordering::Acquire) {
+        // An interruption is as good as an event: everything is looked at.
+        let _ = sleep_on(std::os::fd::AsFd::as_fd(&ia.progress.poller), ia.progress.next_wake());
+        let _ = rustix::io::read(&ia.progress.wake, &mut [0u8; 8]);
+        loop {
+            let n = device.poll_events(&mut events);
+            for event in &events[..n] {
+                dispatch(ia, event);
+            }
+            if n < events.len() {
+                break;
+            }
+        }
+        time_out(ia);
+        let later = std::mem::take(&mut *ia.progress.later.lock());
+        sequel::perform(later);
+        look_at_watched(ia);
+    }
+}
+
+fn dispatch(ia: &Arc<IaInner>, event: &Event) {
+    let stimulus = match event.kind {
+        EventKind::REQUEST => return crate::service_point::on_request(ia, event),
+        EventKind::DEVICE_LOST => {
+            tracing::error!(ia = %ia.id, "the device is lost");
+            return ia.raise(ia.id, AsyncReason::IaCatastrophic);
+        }
+        EventKind::ESTABLISHED => Stimulus::Established,
+        EventKind::REJECTED => Stimulus::PeerRejected,
+        EventKind::REFUSED => Stimulus::Refused,
+        EventKind::UNREACHABLE => Stimulus::Unreachable,
+        EventKind::ACCEPT_FAILED => Stimulus::AcceptFailed,
+        EventKind::DISCONNECTED => Stimulus::PeerDisconnected,
+        EventKind::BROKEN => Stimulus::Broke,
+        other => {
+            tracing::error!(ia = %ia.id, kind = ?other, "the provider raised an event this version does not know");
+            return ia.raise(ia.id, AsyncReason::ProviderInternal);
+        }
+    };
+    // An attempt that is gone was ended by the consumer; its late events mean nothing.
+    let ep = ia.objects.lock().attempts.get(&event.user).cloned();
+    if let Some(ep) = ep {
+        sequel::perform(ep.on_stimulus(event.user, stimulus, event.data()));
+    }
+}
+
+fn time_out(ia: &Arc<IaInner>) {
+    loop {
+        let due = {
+            let mut timers = ia.progress.timers.lock();
+            match timers.peek() {
+                Some(Reverse((at, _))) if *at <= Instant::now() => timers.pop(),
+                _ => None,
+            }
+        };
+        let Some(Reverse((_, attempt))) = due else { return };
+        let ep = ia.objects.lock().attempts.get(&attempt).cloned();
+        if let Some(ep) = ep {
+            sequel::perform(ep.on_stimulus(attempt, Stimulus::TimeUp, &[]));
+        }
+    }
+}
+
+fn look_at_watched(ia: &Arc<IaInner>) {
+    let watched = ia.progress.watched.lock().clone();
+    for evd in watched {
+        let mut sequels = Sequels::new();
+        let keep = {
+            let mut core = evd.0.core.lock();
+            evd.0.harvest(&mut core, &mut sequels);
+            core.is_watched()
+        };
+        sequel::perform(sequels);
+        if !keep {
+            ia.progress.watched.lock().retain(|other| other.0.id != evd.0.id);
+        }
+    }
+}
+
+/// Sleeps until `poller` has something, the time is up (`Ok`), or a signal came (`Errno::INTR`).
+pub(crate) fn sleep_on(poller: BorrowedFd<'_>, timeout: Option<Duration>) -> Result<(), Errno> {
+    let timeout = timeout.map(|left| rustix::event::Timespec {
+        tv_sec: left.as_secs() as _,
+        tv_nsec: left.subsec_nanos() as _,
+    });
+    let mut events = [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 2];
+    epoll::wait(poller, &mut events, timeout.as_ref()).map(|_| ())
+}

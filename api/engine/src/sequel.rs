@@ -1,0 +1,33 @@
+//! What taking completions turns up but cannot do on the spot, because the lock order forbids it there.
+
+use std::sync::Arc;
+
+use crate::ep::EpInner;
+
+/// Something to be done to an endpoint once no dispatcher's lock is held.
+pub(crate) enum Sequel {
+    /// A transfer failed: the connection breaks.
+    Broken { ep: Arc<EpInner>, attempt: u64 },
+    /// A graceful disconnect may have drained.
+    Drained { ep: Arc<EpInner>, attempt: u64 },
+    /// A completion did not fit on its dispatcher: the connection breaks, the async dispatcher is told.
+    Overflow { ep: Arc<EpInner>, attempt: u64, evd: dat_types::ObjectId },
+}
+
+/// A list of them; empty and unallocated in all ordinary cases.
+pub(crate) type Sequels = Vec<Sequel>;
+
+/// Does them all, and what they turn up in turn.
+pub(crate) fn perform(mut list: Sequels) {
+    while let Some(sequel) = list.pop() {
+        let more = match sequel {
+            Sequel::Broken { ep, attempt } => ep.on_broken(attempt),
+            Sequel::Drained { ep, attempt } => ep.on_maybe_drained(attempt),
+            Sequel::Overflow { ep, attempt, evd } => {
+                ep.on_overflow(evd);
+                ep.on_broken(attempt)
+            }
+        };
+        list.extend(more);
+    }
+}

@@ -1,0 +1,321 @@
+//! One end of a connection.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use dat_kit::Fifo;
+use dat_plugin::{
+    Channel, ChannelAttr, Completion, ConnectParam, Event, EventKind, Failure, Opcode, PostFlag, RecvRequest,
+    Segment, SockAddr, Status,
+};
+
+use crate::device::{LoopDevice, MAX_MESSAGE, MAX_POSTS, MAX_PRIVATE_DATA, MAX_SEGMENTS};
+use crate::network::{Network, Origin, Request, State};
+use crate::params::{Params, SILENT_CONNECT};
+use crate::queue::LoopQueue;
+
+/// One end of a connection.
+#[derive(Debug)]
+pub struct LoopChannel {
+    network: Arc<Network>,
+    params: Arc<Params>,
+    index: usize,
+}
+
+/// A channel as the network sees it.
+#[derive(Debug)]
+pub struct End {
+    pub device: usize,
+    pub attr: ChannelAttr,
+    pub phase: Phase,
+    pub local_port: u64,
+    send_queue: Option<Arc<LoopQueue>>,
+    recv_queue: Option<Arc<LoopQueue>>,
+    pub requests: Fifo<Work>,
+    pub recvs: Fifo<Recv>,
+    /// Since when the first request, a message, has found no receive. Kept with a time limit only.
+    pub waiting_since: Option<Instant>,
+}
+
+/// Where a channel is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    Idle,
+    /// Asked, and waits for the answer.
+    Connecting {
+        request: u64,
+    },
+    /// Asked, and there will be no answer.
+    Unanswered,
+    Connected {
+        peer: usize,
+    },
+    Stopped,
+}
+
+/// A posted request.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Work {
+    pub token: u64,
+    pub opcode: Opcode,
+    pub flags: PostFlag,
+    pub length: u64,
+    pub remote_addr: u64,
+    pub rkey: u32,
+}
+
+/// A posted receive.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Recv {
+    pub token: u64,
+    pub room: u64,
+    pub poisoned: bool,
+}
+
+impl End {
+    /// Forgets all work; returns the phase it was in.
+    pub fn stop(&mut self) -> Phase {
+        self.requests.clear();
+        self.recvs.clear();
+        self.waiting_since = None;
+        std::mem::replace(&mut self.phase, Phase::Stopped)
+    }
+
+    pub fn complete_request(&self, completion: Completion) {
+        if let Some(queue) = &self.send_queue {
+            queue.push(Completion { user: self.attr.send_user, ..completion });
+        }
+    }
+
+    pub fn complete_recv(&self, completion: Completion) {
+        if let Some(queue) = &self.recv_queue {
+            queue.push(Completion { user: self.attr.recv_user, ..completion });
+        }
+    }
+}
+
+impl LoopChannel {
+    pub(crate) fn new(
+        device: &LoopDevice,
+        attr: &ChannelAttr,
+        send: Option<&Arc<LoopQueue>>,
+        recv: Option<&Arc<LoopQueue>>,
+    ) -> Result<LoopChannel, Failure> {
+        let params = &device.params;
+        let refuse =
+            |status, why: &str| Err(Failure::new(status, format!("{}: new channel: {why}", params.ia_name)));
+        if attr.max_requests.max(attr.max_recvs) > MAX_POSTS
+            || attr.max_request_segments.max(attr.max_recv_segments) > MAX_SEGMENTS
+            || attr.max_message > MAX_MESSAGE
+        {
+            return refuse(Status::INVALID, "more is asked for than the device's attributes offer");
+        }
+        let requests = Fifo::new(attr.max_requests as usize, attr.max_request_segments as usize);
+        let recvs = Fifo::new(attr.max_recvs as usize, attr.max_recv_segments as usize);
+        let (Some(requests), Some(recvs)) = (requests, recvs) else {
+            return refuse(Status::NO_RESOURCE, "not enough memory for its posts");
+        };
+        let mut state = device.network.lock();
+        let Some(own) = state.devices.get_mut(device.index) else {
+            return refuse(Status::INVALID, "the device is closed");
+        };
+        if own.open_channels >= params.max_channels {
+            return refuse(Status::NO_RESOURCE, "the device has max_channels of them; close one first");
+        }
+        own.open_channels += 1;
+        let index = state.channels.insert(End {
+            device: device.index,
+            attr: *attr,
+            phase: Phase::Idle,
+            local_port: 0,
+            send_queue: send.cloned(),
+            recv_queue: recv.cloned(),
+            requests,
+            recvs,
+            waiting_since: None,
+        });
+        drop(state);
+        Ok(LoopChannel { network: device.network.clone(), params: params.clone(), index })
+    }
+
+    fn failure(&self, call: &str, status: Status, why: &str) -> Failure {
+        Failure::new(status, format!("{}: {call}: {why}", self.params.ia_name))
+    }
+
+    /// The channel's own end, if it may begin a connection.
+    fn idle_end<'a>(&self, state: &'a mut State, call: &str) -> Result<&'a mut End, Failure> {
+        state.channels.get_mut(self.index).filter(|end| end.phase == Phase::Idle).ok_or_else(|| {
+            self.failure(call, Status::INVALID, "the channel was used before; open another one")
+        })
+    }
+
+    fn check_data(&self, call: &str, data: &[u8]) -> Result<(), Failure> {
+        if data.len() <= MAX_PRIVATE_DATA {
+            return Ok(());
+        }
+        let why = format!("{} bytes of private data; the most is {MAX_PRIVATE_DATA}", data.len());
+        Err(self.failure(call, Status::INVALID, &why))
+    }
+}
+
+impl Channel for LoopChannel {
+    fn connect(&self, param: &ConnectParam<'_>) -> Result<(), Failure> {
+        self.params.inject("connect")?;
+        self.check_data("connect", param.data)?;
+        let Some(address) = param.addr.to_std() else {
+            let why = "the address is neither IPv4 nor IPv6";
+            return Err(self.failure("connect", Status::BAD_ADDRESS, why));
+        };
+        let mut state = self.network.lock();
+        if !state.has_address(address.ip()) {
+            let why = format!("no device of network {:?} has address {}", self.network.name, address.ip());
+            return Err(self.failure("connect", Status::UNREACHABLE, &why));
+        }
+        self.idle_end(&mut state, "connect")?;
+        let port = state.free_port();
+        let end = self.idle_end(&mut state, "connect")?;
+        end.local_port = port;
+        end.phase = Phase::Unanswered;
+        let device = end.device;
+        if self.params.fails(SILENT_CONNECT) {
+            return Ok(());
+        }
+        let Some(knock) = state.listeners.get(&param.port).copied() else {
+            state.fail_connect(Some(self.index), EventKind::REFUSED, &[]);
+            return Ok(());
+        };
+        state.next_request += 1;
+        let request = state.next_request;
+        self.set_phase(&mut state, Phase::Connecting { request });
+        state
+            .requests
+            .insert(request, Request { from: Some(self.index), at: knock.device, port: param.port });
+        let peer = state.devices.get(device).map_or(SockAddr::UNSPECIFIED, |own| own.address.into());
+        let event = Event {
+            qos: param.qos,
+            request,
+            port: param.port,
+            peer_port: port,
+            peer,
+            ..Event::new(EventKind::REQUEST, knock.user).with_data(param.data)
+        };
+        state.send_event(knock.device, Origin::Request, event);
+        Ok(())
+    }
+
+    fn accept(&self, request: u64, data: &[u8]) -> Result<(), Failure> {
+        self.params.inject("accept")?;
+        self.check_data("accept", data)?;
+        let mut state = self.network.lock();
+        let device = self.idle_end(&mut state, "accept")?.device;
+        let Some(asked) = state.requests.get(&request).copied().filter(|asked| asked.at == device) else {
+            let why = format!("there is no unanswered request {request}");
+            return Err(self.failure("accept", Status::INVALID, &why));
+        };
+        state.requests.remove(&request);
+        self.idle_end(&mut state, "accept")?.local_port = asked.port;
+        match asked.from.and_then(|from| state.channels.pair(self.index, from).map(|ends| (from, ends))) {
+            None => state.fail_connect(Some(self.index), EventKind::ACCEPT_FAILED, &[]),
+            Some((from, (own, peer))) => {
+                own.phase = Phase::Connected { peer: from };
+                peer.phase = Phase::Connected { peer: self.index };
+                state.send_channel_event(from, EventKind::ESTABLISHED, data);
+                state.send_channel_event(self.index, EventKind::ESTABLISHED, &[]);
+            }
+        }
+        Ok(())
+    }
+
+    fn disconnect(&self) -> Status {
+        self.network.lock().leave(self.index);
+        Status::OK
+    }
+
+    fn post(&self, request: &dat_plugin::Request) -> Status {
+        let length = match request.opcode {
+            Opcode::SEND | Opcode::WRITE => request.total,
+            Opcode::READ if u64::from(request.remote_len) <= request.total => request.remote_len.into(),
+            _ => return Status::INVALID,
+        };
+        let mut state = self.network.lock();
+        let Some(end) = state.channels.get_mut(self.index) else { return Status::NOT_CONNECTED };
+        if !matches!(end.phase, Phase::Connected { .. }) {
+            return Status::NOT_CONNECTED;
+        }
+        let segments = request.segments();
+        let limit = end.attr.max_request_segments;
+        if end.send_queue.is_none() || !well_formed(segments, limit, request.total) {
+            return Status::INVALID;
+        }
+        let (token, opcode, flags) = (request.token, request.opcode, request.flags);
+        let (remote_addr, rkey) = (request.remote_addr, request.rkey);
+        if !end.requests.push(Work { token, opcode, flags, length, remote_addr, rkey }, segments) {
+            return Status::NO_RESOURCE;
+        }
+        // One that is not alone waits for the first, which waits for a receive.
+        if end.requests.len() == 1 {
+            state.progress(self.index);
+        }
+        Status::OK
+    }
+
+    fn post_recv(&self, request: &RecvRequest) -> Status {
+        let mut state = self.network.lock();
+        let Some(end) = state.channels.get_mut(self.index) else { return Status::NOT_CONNECTED };
+        if end.phase == Phase::Stopped {
+            return Status::NOT_CONNECTED;
+        }
+        let (segments, room) = (request.segments(), request.total);
+        if end.recv_queue.is_none() || !well_formed(segments, end.attr.max_recv_segments, room) {
+            return Status::INVALID;
+        }
+        let poisoned = request.flags.contains(PostFlag::POISON);
+        if !end.recvs.push(Recv { token: request.token, room, poisoned }, segments) {
+            return Status::NO_RESOURCE;
+        }
+        if let Phase::Connected { peer } = end.phase {
+            state.progress(peer);
+        }
+        Status::OK
+    }
+
+    fn local_port(&self) -> u64 {
+        self.network.lock().channels.get(self.index).map_or(0, |end| end.local_port)
+    }
+
+    fn describe(&self) -> String {
+        let state = self.network.lock();
+        let port = |index: usize| state.channels.get(index).map_or(0, |end| end.local_port);
+        let phase = match state.channels.get(self.index).map(|end| end.phase) {
+            Some(Phase::Idle) => "not connected yet".into(),
+            Some(Phase::Connecting { .. } | Phase::Unanswered) => "connecting".into(),
+            Some(Phase::Connected { peer }) => format!("connected to port {}", port(peer)),
+            Some(Phase::Stopped) | None => "stopped".into(),
+        };
+        let name = &self.network.name;
+        format!("in-process, network {name:?}, port {}, {phase}; one copy per message", port(self.index))
+    }
+
+    fn close(&self) {
+        let mut state = self.network.lock();
+        state.leave(self.index);
+        let end = state.channels.remove(self.index);
+        if let Some(device) = end.and_then(|end| state.devices.get_mut(end.device)) {
+            device.open_channels -= 1;
+        }
+    }
+}
+
+impl LoopChannel {
+    fn set_phase(&self, state: &mut State, phase: Phase) {
+        if let Some(end) = state.channels.get_mut(self.index) {
+            end.phase = phase;
+        }
+    }
+}
+
+/// Whether a post's segments are as many and as long as it says, and as it may be.
+fn well_formed(segments: &[Segment], limit: u32, total: u64) -> bool {
+    let sum: u64 = segments.iter().map(|segment| u64::from(segment.len())).sum();
+    segments.len() <= limit as usize && sum == total && total <= MAX_MESSAGE
+}

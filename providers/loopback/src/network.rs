@@ -1,0 +1,205 @@
+//! What the devices of a network share, and the making and ending of connections.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use dat_kit::KeyTable;
+use dat_plugin::{Completion, CompletionStatus, Event, EventKind};
+
+use crate::channel::{End, Phase};
+use crate::listener::Knock;
+use crate::wake::Wake;
+
+/// A network: devices that see each other.
+#[derive(Debug)]
+pub struct Network {
+    pub name: String,
+    state: Mutex<State>,
+}
+
+/// Everything of a network but its completion queues. Devices and channels go by index.
+#[derive(Debug, Default)]
+pub struct State {
+    pub devices: Slab<DeviceState>,
+    pub channels: Slab<End>,
+    pub listeners: BTreeMap<u64, Knock>,
+    /// Requests that were not answered yet, by the number the acceptor sees.
+    pub requests: BTreeMap<u64, Request>,
+    pub next_request: u64,
+    pub next_port: u64,
+}
+
+/// A device as the network sees it.
+#[derive(Debug)]
+pub struct DeviceState {
+    pub address: IpAddr,
+    pub keys: KeyTable,
+    /// Events not handed out yet.
+    pub events: VecDeque<(Origin, Event)>,
+    pub wake: Wake,
+    /// Whether the wake's timer runs.
+    pub timer_runs: bool,
+    pub open_channels: u32,
+}
+
+/// Where an event comes from, to take it back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    Channel(usize),
+    Request,
+}
+
+/// A connection request.
+#[derive(Clone, Copy, Debug)]
+pub struct Request {
+    /// The channel that asks; `None` once it gave up.
+    pub from: Option<usize>,
+    /// The device that is asked.
+    pub at: usize,
+    pub port: u64,
+}
+
+impl Network {
+    /// The network of this name, made if there is none.
+    pub fn named(name: &str) -> Arc<Network> {
+        static NETWORKS: Mutex<BTreeMap<String, Weak<Network>>> = Mutex::new(BTreeMap::new());
+        let mut networks = NETWORKS.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(network) = networks.get(name).and_then(Weak::upgrade) {
+            return network;
+        }
+        networks.retain(|_, network| network.strong_count() > 0);
+        let network = Arc::new(Network { name: name.to_owned(), state: Mutex::default() });
+        networks.insert(name.to_owned(), Arc::downgrade(&network));
+        network
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Whether connecting to this address leads into the network.
+    pub fn has_address(&self, address: IpAddr) -> bool {
+        address.is_loopback() || self.devices.iter().any(|(_, device)| device.address == address)
+    }
+
+    pub fn send_event(&mut self, device: usize, origin: Origin, event: Event) {
+        if let Some(device) = self.devices.get_mut(device) {
+            device.events.push_back((origin, event));
+            device.wake.signal();
+        }
+    }
+
+    pub fn send_channel_event(&mut self, channel: usize, kind: EventKind, data: &[u8]) {
+        if let Some(end) = self.channels.get(channel) {
+            let event = Event::new(kind, end.attr.user).with_data(data);
+            self.send_event(end.device, Origin::Channel(channel), event);
+        }
+    }
+
+    /// Ends an attempt to connect, if its channel still waits for it.
+    pub fn fail_connect(&mut self, channel: Option<usize>, kind: EventKind, data: &[u8]) {
+        if let Some(end) = channel.and_then(|channel| self.channels.get_mut(channel)) {
+            end.stop();
+            self.send_channel_event(channel.unwrap_or_default(), kind, data);
+        }
+    }
+
+    /// Stops a channel on its own side's wish: its peer learns of it, the channel itself gets no event any more.
+    pub fn leave(&mut self, channel: usize) {
+        let Some(end) = self.channels.get_mut(channel) else { return };
+        let device = end.device;
+        match end.stop() {
+            Phase::Connected { peer } => {
+                if let Some(peer_end) = self.channels.get_mut(peer) {
+                    peer_end.stop();
+                    self.send_channel_event(peer, EventKind::DISCONNECTED, &[]);
+                }
+            }
+            Phase::Connecting { request } => {
+                if let Some(request) = self.requests.get_mut(&request) {
+                    request.from = None;
+                }
+            }
+            Phase::Idle | Phase::Unanswered | Phase::Stopped => {}
+        }
+        if let Some(device) = self.devices.get_mut(device) {
+            device.events.retain(|(origin, _)| *origin != Origin::Channel(channel));
+        }
+    }
+
+    /// A request of `channel` failed: it completes with `status`, the receive it would have used at the peer with
+    /// `peer_status`, and the connection breaks.
+    pub fn break_connection(
+        &mut self,
+        channel: usize,
+        status: CompletionStatus,
+        peer_status: Option<CompletionStatus>,
+    ) {
+        let Some(end) = self.channels.get_mut(channel) else { return };
+        let Phase::Connected { peer } = end.phase else { return };
+        if let Some((work, _)) = end.requests.front() {
+            let token = work.token;
+            end.complete_request(Completion { token, status, ..Completion::default() });
+        }
+        end.stop();
+        if let Some(peer_end) = self.channels.get_mut(peer) {
+            if let Some((status, (recv, _))) = peer_status.zip(peer_end.recvs.front()) {
+                let token = recv.token;
+                peer_end.complete_recv(Completion { token, status, ..Completion::default() });
+            }
+            peer_end.stop();
+        }
+        self.send_channel_event(channel, EventKind::BROKEN, &[]);
+        self.send_channel_event(peer, EventKind::BROKEN, &[]);
+    }
+}
+
+/// Objects by a small number that is free again once they are removed.
+#[derive(Debug)]
+pub struct Slab<T>(Vec<Option<T>>);
+
+impl<T> Slab<T> {
+    pub fn insert(&mut self, value: T) -> usize {
+        match self.0.iter_mut().enumerate().find(|(_, place)| place.is_none()) {
+            Some((index, place)) => {
+                *place = Some(value);
+                index
+            }
+            None => {
+                self.0.push(Some(value));
+                self.0.len() - 1
+            }
+        }
+    }
+
+    pub fn remove(&mut self, index: usize) -> Option<T> {
+        self.0.get_mut(index)?.take()
+    }
+
+    pub fn get(&self, index: usize) -> Option<&T> {
+        self.0.get(index)?.as_ref()
+    }
+
+    pub fn get_mut(&mut self, index: usize) -> Option<&mut T> {
+        self.0.get_mut(index)?.as_mut()
+    }
+
+    /// Two different ones.
+    pub fn pair(&mut self, first: usize, second: usize) -> Option<(&mut T, &mut T)> {
+        let [first, second] = self.0.get_disjoint_mut([first, second]).ok()?;
+        Some((first.as_mut()?, second.as_mut()?))
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (usize, &T)> {
+        self.0.iter().enumerate().filter_map(|(index, place)| Some((index, place.as_ref()?)))
+    }
+}
+
+impl<T> Default for Slab<T> {
+    fn default() -> Slab<T> {
+        Slab(Vec::new())
+    }
+}

@@ -1,0 +1,71 @@
+//! The configuration of a device.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use dat_plugin::{Config, Failure, Status};
+
+/// A device's configuration, checked.
+#[derive(Debug)]
+pub struct Params {
+    pub ia_name: String,
+    pub domain: String,
+    pub address: IpAddr,
+    /// How long a message may wait for a receive; without limit when absent.
+    pub patience: Option<Duration>,
+    pub max_channels: u32,
+    pub max_regions: u32,
+    fail: Vec<String>,
+}
+
+const KNOWN: [&str; 6] = ["domain", "address", "rnr_timeout_ms", "max_channels", "max_regions", "fail"];
+const FAILURES: [&str; 8] =
+    ["open_queue", "open_channel", "listen", "register", "alloc", "connect", "accept", SILENT_CONNECT];
+
+/// The entry of `fail` that makes connects go unanswered.
+pub const SILENT_CONNECT: &str = "silent_connect";
+
+impl Params {
+    pub fn parse(config: &Config) -> Result<Params, Failure> {
+        config.check_known(&KNOWN)?;
+        let milliseconds = config.get("rnr_timeout_ms", 0u32)?;
+        let fail: Vec<String> = config
+            .get("fail", String::new())?
+            .split(',')
+            .map(str::trim)
+            .filter(|name| !name.is_empty())
+            .map(str::to_owned)
+            .collect();
+        if let Some(name) = fail.iter().find(|name| !FAILURES.contains(&name.as_str())) {
+            let message = format!(
+                "{}: parameter fail names {name:?}; known are: {}",
+                config.ia_name,
+                FAILURES.join(", ")
+            );
+            return Err(Failure::new(Status::BAD_CONFIG, message));
+        }
+        Ok(Params {
+            ia_name: config.ia_name.clone(),
+            domain: config.get("domain", "default".to_owned())?,
+            address: config.get("address", IpAddr::V4(Ipv4Addr::LOCALHOST))?,
+            patience: (milliseconds > 0).then(|| Duration::from_millis(milliseconds.into())),
+            max_channels: config.get("max_channels", 4096)?,
+            max_regions: config.get("max_regions", 65_536)?,
+            fail,
+        })
+    }
+
+    /// Whether `name` is in `fail`.
+    pub fn fails(&self, name: &str) -> bool {
+        self.fail.iter().any(|listed| listed == name)
+    }
+
+    /// Fails if `call` is to fail.
+    pub fn inject(&self, call: &str) -> Result<(), Failure> {
+        if !self.fails(call) {
+            return Ok(());
+        }
+        let message = format!("{}: {call} fails because parameter fail asks for it", self.ia_name);
+        Err(Failure::new(Status::NO_RESOURCE, message))
+    }
+}

@@ -1,0 +1,318 @@
+//! What goes over a connection's socket: frames, each one packet, with descriptors where a kind has them.
+//!
+//! A packet comes from a stranger: every length is checked, every descriptor is owned at once and closed if nobody
+//! wants it, and an odd packet is an error and nothing else.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use dat_plugin::SockAddr;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, recvmsg, sendmsg,
+};
+
+/// The most private data.
+pub(crate) const MAX_DATA: usize = 256;
+
+const MAGIC: u32 = 0x4d54_4144;
+const VERSION: u16 = 1;
+const MAX_FRAME: usize = 1024;
+const MAX_FDS: usize = 4;
+
+/// What each side says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Hello {
+    /// Random number of its device.
+    pub(crate) device: u128,
+    /// Numbers of its queues, 0 for none; a descriptor comes with each.
+    pub(crate) recv_queue: u64,
+    pub(crate) send_queue: u64,
+    /// Its port and address.
+    pub(crate) port: u64,
+    pub(crate) addr: Addr,
+    /// Protection domain of the channel.
+    pub(crate) domain: u32,
+    /// [`MEMBARRIER`] and [`CMA`].
+    pub(crate) flags: u32,
+    /// Where `nonce` is in its memory.
+    pub(crate) probe: u64,
+    pub(crate) nonce: u64,
+    /// Reads it lets the peer have under way.
+    pub(crate) reads_in: u32,
+}
+
+/// Takes part in global expedited memory barriers, as target and as initiator.
+pub(crate) const MEMBARRIER: u32 = 1;
+/// May be reached by `process_vm_readv` and `process_vm_writev` as far as it is concerned.
+pub(crate) const CMA: u32 = 2;
+
+/// An address that compares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Addr(pub(crate) SockAddr);
+
+impl Default for Addr {
+    fn default() -> Addr {
+        Addr(SockAddr::UNSPECIFIED)
+    }
+}
+
+/// One packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Packet {
+    /// Descriptors: segment, key table, then those of the queues.
+    Request { ring: u32, port: u64, qos: u32, hello: Hello, data: Vec<u8> },
+    /// Descriptors: key table, then those of the queues.
+    Accept { hello: Hello, cma: bool, data: Vec<u8> },
+    /// The active side's word that it is connected.
+    Confirm { cma: bool },
+    Reject { consumer: bool, data: Vec<u8> },
+    Disconnect,
+    Error,
+    Kick,
+    /// Asks for memory `map` of the peer's device.
+    MapRequest { map: u64, write: bool },
+    /// Descriptor: the memory, if `ok`.
+    MapReply { map: u64, write: bool, len: u64, ok: bool },
+}
+
+/// What a receive found.
+#[derive(Debug)]
+pub(crate) enum Received {
+    /// Nothing yet.
+    Empty,
+    /// The peer has gone.
+    Closed,
+    /// A packet that makes no sense.
+    Garbage(&'static str),
+    Packet(Packet, Vec<OwnedFd>),
+}
+
+/// Sends a packet; never blocks, never raises a signal.
+pub(crate) fn send(socket: impl AsFd, packet: &Packet, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let bytes = packet.encode();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() {
+        control.push(SendAncillaryMessage::ScmRights(fds));
+    }
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    loop {
+        match sendmsg(&socket, &[IoSlice::new(&bytes)], &mut control, flags) {
+            Err(rustix::io::Errno::INTR) => {}
+            result => return result.map(drop).map_err(io::Error::from),
+        }
+    }
+}
+
+/// Takes a packet; never blocks.
+pub(crate) fn receive(socket: impl AsFd) -> Received {
+    let mut bytes = [0; MAX_FRAME];
+    let mut resets = 0;
+    loop {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(16))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+        let message = recvmsg(&socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags);
+        let message = match message {
+            Err(rustix::io::Errno::INTR) => continue,
+            Err(rustix::io::Errno::AGAIN) => return Received::Empty,
+            // A peer that closed with packets unread; what it sent before is still there.
+            Err(rustix::io::Errno::CONNRESET) if resets < 2 => {
+                resets += 1;
+                continue;
+            }
+            Err(_) => return Received::Closed,
+            Ok(message) => message,
+        };
+        let mut fds = Vec::new();
+        for part in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(list) = part {
+                fds.extend(list);
+            }
+        }
+        if message.bytes == 0 && fds.is_empty() {
+            return Received::Closed;
+        }
+        if message.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
+            return Received::Garbage("a truncated packet");
+        }
+        return match Packet::decode(&bytes[..message.bytes]) {
+            Some(packet) if fds.len() <= MAX_FDS => Received::Packet(packet, fds),
+            Some(_) => Received::Garbage("too many descriptors"),
+            None => Received::Garbage("a malformed packet"),
+        };
+    }
+}
+
+impl Packet {
+    fn kind(&self) -> u16 {
+        match self {
+            Packet::Request { .. } => 1,
+            Packet::Accept { .. } => 2,
+            Packet::Confirm { .. } => 3,
+            Packet::Reject { .. } => 4,
+            Packet::Disconnect => 5,
+            Packet::Error => 6,
+            Packet::Kick => 7,
+            Packet::MapRequest { .. } => 8,
+            Packet::MapReply { .. } => 9,
+        }
+    }
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Writer(Vec::with_capacity(MAX_FRAME));
+        out.u32(MAGIC).u16(VERSION).u16(self.kind());
+        match self {
+            Packet::Request { ring, port, qos, hello, data } => {
+                hello.encode(out.u32(*ring).u64(*port).u32(*qos));
+                out.data(data);
+            }
+            Packet::Accept { hello, cma, data } => {
+                hello.encode(&mut out);
+                out.u16(*cma as u16).data(data);
+            }
+            Packet::Confirm { cma } => {
+                out.u16(*cma as u16);
+            }
+            Packet::Reject { consumer, data } => {
+                out.u16(*consumer as u16).data(data);
+            }
+            Packet::Disconnect | Packet::Error | Packet::Kick => {}
+            Packet::MapRequest { map, write } => {
+                out.u64(*map).u16(*write as u16);
+            }
+            Packet::MapReply { map, write, len, ok } => {
+                out.u64(*map).u16(*write as u16).u64(*len).u16(*ok as u16);
+            }
+        }
+        out.0
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Packet> {
+        let mut from = Reader(bytes);
+        if from.u32()? != MAGIC || from.u16()? != VERSION {
+            return None;
+        }
+        let packet = match from.u16()? {
+            1 => Packet::Request {
+                ring: from.u32()?,
+                port: from.u64()?,
+                qos: from.u32()?,
+                hello: Hello::decode(&mut from)?,
+                data: from.data()?,
+            },
+            2 => Packet::Accept { hello: Hello::decode(&mut from)?, cma: from.flag()?, data: from.data()? },
+            3 => Packet::Confirm { cma: from.flag()? },
+            4 => Packet::Reject { consumer: from.flag()?, data: from.data()? },
+            5 => Packet::Disconnect,
+            6 => Packet::Error,
+            7 => Packet::Kick,
+            8 => Packet::MapRequest { map: from.u64()?, write: from.flag()? },
+            9 => Packet::MapReply { map: from.u64()?, write: from.flag()?, len: from.u64()?, ok: from.flag()? },
+            _ => return None,
+        };
+        from.0.is_empty().then_some(packet)
+    }
+}
+
+impl Hello {
+    /// Descriptors that come with it, besides the segment.
+    pub(crate) fn fds(&self) -> usize {
+        1 + (self.recv_queue != 0) as usize + (self.send_queue != 0) as usize
+    }
+
+    fn encode(&self, out: &mut Writer) {
+        out.u64(self.device as u64).u64((self.device >> 64) as u64);
+        out.u64(self.recv_queue).u64(self.send_queue).u64(self.port);
+        out.u16(self.addr.0.family).u16(self.addr.0.port).u32(self.addr.0.scope);
+        out.0.extend_from_slice(&self.addr.0.bytes);
+        out.u32(self.domain).u32(self.flags).u64(self.probe).u64(self.nonce).u32(self.reads_in);
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Option<Hello> {
+        let device = from.u64()? as u128 | (from.u64()? as u128) << 64;
+        let (recv_queue, send_queue, port) = (from.u64()?, from.u64()?, from.u64()?);
+        let addr = SockAddr {
+            family: from.u16()?,
+            port: from.u16()?,
+            scope: from.u32()?,
+            bytes: from.take(16)?.try_into().ok()?,
+        };
+        Some(Hello {
+            device,
+            recv_queue,
+            send_queue,
+            port,
+            addr: Addr(addr),
+            domain: from.u32()?,
+            flags: from.u32()?,
+            probe: from.u64()?,
+            nonce: from.u64()?,
+            reads_in: from.u32()?,
+        })
+    }
+}
+
+struct Writer(Vec<u8>);
+
+impl Writer {
+    fn u16(&mut self, value: u16) -> &mut Writer {
+        self.0.extend_from_slice(&value.to_le_bytes());
+        self
+    }
+
+    fn u32(&mut self, value: u32) -> &mut Writer {
+        self.0.extend_from_slice(&value.to_le_bytes());
+        self
+    }
+
+    fn u64(&mut self, value: u64) -> &mut Writer {
+        self.0.extend_from_slice(&value.to_le_bytes());
+        self
+    }
+
+    fn data(&mut self, data: &[u8]) {
+        let data = &data[..data.len().min(MAX_DATA)];
+        self.u16(data.len() as u16).0.extend_from_slice(data);
+    }
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, len: usize) -> Option<&'a [u8]> {
+        let (head, rest) = self.0.split_at_checked(len)?;
+        self.0 = rest;
+        Some(head)
+    }
+
+    fn u16(&mut self) -> Option<u16> {
+        Some(u16::from_le_bytes(self.take(2)?.try_into().ok()?))
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        Some(u32::from_le_bytes(self.take(4)?.try_into().ok()?))
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        Some(u64::from_le_bytes(self.take(8)?.try_into().ok()?))
+    }
+
+    fn flag(&mut self) -> Option<bool> {
+        match self.u16()? {
+            0 => Some(false),
+            1 => Some(true),
+            _ => None,
+        }
+    }
+
+    fn data(&mut self) -> Option<Vec<u8>> {
+        let len = self.u16()? as usize;
+        if len > MAX_DATA {
+            return None;
+        }
+        self.take(len).map(<[u8]>::to_vec)
+    }
+}

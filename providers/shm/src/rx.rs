@@ -1,0 +1,555 @@
+//! The receiving half of a channel: posted receives, the peer's frames, what is executed for the peer.
+//!
+//! A message is matched with the oldest receive and copied once, from the ring to where it belongs. Without a receive
+//! it stays in the ring, and what is behind it too.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
+
+use dat_kit::Stretch;
+use dat_plugin::{Access, Completion, CompletionFlag, CompletionStatus, PostFlag, RecvRequest, Status};
+
+use crate::bytes;
+use crate::channel::{Chan, Link};
+use crate::one_sided::{self, Target};
+use crate::ring::{Consumer, Frame, Nonsense, Producer};
+use crate::segment::RingMemory;
+use crate::tx::{SOLICITED, kind};
+
+/// What [`Chan::peek`] points to when there is certainly something to do, or certainly not.
+pub(crate) static READY: AtomicU32 = AtomicU32::new(1);
+pub(crate) static NEVER: AtomicU32 = AtomicU32::new(0);
+
+pub(crate) struct Rx {
+    on: bool,
+    stopped: bool,
+    rings: Option<Rings>,
+    recvs: Box<[Recv]>,
+    segs: Box<[Stretch]>,
+    max_segs: usize,
+    capacity: u64,
+    head: u64,
+    tail: u64,
+    /// Completions made while the application was away.
+    done: VecDeque<Completion>,
+    /// The peer's requests finished; wraps.
+    completed: u32,
+    /// `completed` or the position changed since they were published.
+    dirty: bool,
+    /// The message or write that arrives in parts.
+    current: Option<Current>,
+    /// The oldest message found no receive.
+    blocked: bool,
+    blocked_since: Option<Instant>,
+    /// Reads to be answered, oldest first.
+    reads: VecDeque<Reading>,
+    reads_max: usize,
+}
+
+struct Rings {
+    from: Consumer,
+    memory: RingMemory,
+    answers: Producer,
+    answer_memory: RingMemory,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Recv {
+    token: u64,
+    total: u64,
+    nsegs: u32,
+    poison: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Current {
+    /// Where a write goes; `None` for a message.
+    write: Option<Target>,
+    flags: u8,
+    got: u64,
+    total: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Reading {
+    target: Target,
+    tag: u32,
+    sent: u64,
+}
+
+enum Step {
+    Completion(Completion),
+    /// Something was done that completes nothing here.
+    Again,
+    Idle,
+}
+
+/// Why a channel fails: the status for the receive, and the one the peer's request gets.
+struct Failed {
+    here: Option<CompletionStatus>,
+    there: CompletionStatus,
+}
+
+impl Rx {
+    pub(crate) fn new(max_recvs: u32, max_segs: u32, reads_max: u32) -> Rx {
+        let capacity = max_recvs.max(1) as usize;
+        let places = capacity.next_power_of_two();
+        let max_segs = max_segs.max(1) as usize;
+        Rx {
+            on: false,
+            stopped: false,
+            rings: None,
+            recvs: vec![Recv::default(); places].into_boxed_slice(),
+            segs: vec![Stretch::default(); places * max_segs].into_boxed_slice(),
+            max_segs,
+            capacity: capacity as u64,
+            head: 0,
+            tail: 0,
+            done: VecDeque::with_capacity(capacity + 1),
+            completed: 0,
+            dirty: false,
+            current: None,
+            blocked: false,
+            blocked_since: None,
+            reads: VecDeque::with_capacity(reads_max.max(1) as usize),
+            reads_max: reads_max.max(1) as usize,
+        }
+    }
+
+    /// Connected.
+    pub(crate) fn start(&mut self, chan: &Chan, link: &Link) {
+        let [_, memory] = link.segment.requests();
+        let [answer_memory, _] = link.segment.answer_rings();
+        self.rings = Some(Rings {
+            from: Consumer::new(link.segment.ring_bytes()),
+            memory,
+            answers: Producer::new(link.segment.answer_bytes()),
+            answer_memory,
+        });
+        self.on = true;
+        self.aim(chan);
+    }
+
+    /// Stopped: no buffer is touched any more.
+    pub(crate) fn stop(&mut self, chan: &Chan) {
+        self.on = false;
+        self.stopped = true;
+        self.aim(chan);
+    }
+
+    #[inline]
+    pub(crate) fn post(&mut self, request: &RecvRequest) -> Status {
+        if self.stopped {
+            return Status::NOT_CONNECTED;
+        }
+        let segments = request.segments();
+        if segments.len() > self.max_segs {
+            return Status::INVALID;
+        }
+        if self.tail - self.head + self.done.len() as u64 >= self.capacity {
+            return Status::NO_RESOURCE;
+        }
+        let place = self.tail as usize & (self.recvs.len() - 1);
+        let mut total = 0;
+        for (to, segment) in self.segs[place * self.max_segs..].iter_mut().zip(segments) {
+            *to = Stretch::from(segment);
+            total += segment.len() as u64;
+        }
+        self.recvs[place] = Recv {
+            token: request.token,
+            total,
+            nsegs: segments.len() as u32,
+            poison: request.flags.contains(PostFlag::POISON),
+        };
+        self.tail += 1;
+        Status::OK
+    }
+
+    /// Whether a message waits for a receive.
+    pub(crate) fn blocked(&self) -> bool {
+        self.blocked
+    }
+
+    /// Since when a message waits, as far as somebody looked.
+    pub(crate) fn waits_since(&mut self) -> Option<Instant> {
+        if !self.blocked {
+            self.blocked_since = None;
+            return None;
+        }
+        Some(*self.blocked_since.get_or_insert_with(Instant::now))
+    }
+
+    /// The oldest message has waited too long.
+    pub(crate) fn not_ready(&mut self, chan: &Chan, link: &Link) {
+        self.fail(chan, link, Failed { here: None, there: CompletionStatus::NOT_READY });
+    }
+
+    /// Whether a completion waits to be taken.
+    pub(crate) fn has_completion(&self) -> bool {
+        !self.done.is_empty()
+    }
+
+    /// Whether work for the peer is left that needs room in a ring.
+    pub(crate) fn wants_room(&self) -> bool {
+        self.on && !self.reads.is_empty()
+    }
+
+    /// Takes completions.
+    #[inline]
+    pub(crate) fn poll(&mut self, chan: &Chan, link: Option<&Link>, out: &mut [Completion]) -> usize {
+        let mut n = 0;
+        while n < out.len() {
+            if let Some(completion) = self.done.pop_front() {
+                out[n] = completion;
+                n += 1;
+                continue;
+            }
+            let Some(link) = link.filter(|_| self.on) else { break };
+            match self.step(chan, link) {
+                Step::Completion(completion) => {
+                    out[n] = completion;
+                    n += 1;
+                }
+                Step::Again => {}
+                Step::Idle => break,
+            }
+        }
+        if let Some(link) = link {
+            self.publish(chan, link);
+        }
+        self.aim(chan);
+        n
+    }
+
+    /// Does the application's part while it is away; `true`: there are completions to be taken.
+    pub(crate) fn pump(&mut self, chan: &Chan, link: &Link) -> bool {
+        while self.on && (self.done.len() as u64) < self.capacity {
+            match self.step(chan, link) {
+                Step::Completion(completion) => self.done.push_back(completion),
+                Step::Again => {}
+                Step::Idle => break,
+            }
+        }
+        self.publish(chan, link);
+        self.aim(chan);
+        !self.done.is_empty()
+    }
+
+    /// One frame.
+    #[inline]
+    fn step(&mut self, chan: &Chan, link: &Link) -> Step {
+        match self.try_step(chan, link) {
+            Ok(Ok(step)) => step,
+            Ok(Err(failed)) => self.fail(chan, link, failed),
+            Err(Nonsense) => {
+                self.on = false;
+                self.stopped = true;
+                chan.fault("the peer broke the protocol of the ring");
+                Step::Idle
+            }
+        }
+    }
+
+    #[inline]
+    fn try_step(&mut self, chan: &Chan, link: &Link) -> Result<Result<Step, Failed>, Nonsense> {
+        if !self.reads.is_empty() {
+            match self.answer(chan, link)? {
+                Ok(()) => {}
+                Err(failed) => return Ok(Err(failed)),
+            }
+        }
+        let Some(rings) = self.rings.as_mut() else { return Ok(Ok(Step::Idle)) };
+        let Some(frame) = rings.from.peek(&rings.memory)? else { return Ok(Ok(Step::Idle)) };
+        chan.acked.store(frame.arg as u32, Ordering::Relaxed);
+        if frame.kind == kind::SEND && self.current.is_none() {
+            return Ok(self.message(chan, &frame));
+        }
+        self.rarer(chan, link, &frame)
+    }
+
+    /// The receive the next message goes to, if it can.
+    #[inline]
+    fn match_recv(&mut self, len: u64) -> Result<Option<Recv>, Failed> {
+        if self.head == self.tail {
+            self.blocked = true;
+            return Ok(None);
+        }
+        self.blocked = false;
+        let recv = self.recvs[self.head as usize & (self.recvs.len() - 1)];
+        let there = CompletionStatus::REMOTE_ERROR;
+        if recv.poison {
+            return Err(Failed { here: Some(CompletionStatus::LOCAL_ACCESS), there });
+        }
+        if len > recv.total {
+            return Err(Failed { here: Some(CompletionStatus::LOCAL_LENGTH), there });
+        }
+        Ok(Some(recv))
+    }
+
+    /// A message in one frame.
+    #[inline]
+    fn message(&mut self, chan: &Chan, frame: &Frame) -> Result<Step, Failed> {
+        let Some(recv) = self.match_recv(frame.len as u64)? else { return Ok(Step::Idle) };
+        let Some(rings) = self.rings.as_mut() else { return Ok(Step::Idle) };
+        let place = self.head as usize & (self.recvs.len() - 1);
+        let segs = &self.segs[place * self.max_segs..][..recv.nsegs as usize];
+        // SAFETY: the frame's payload lies inside the ring (`Consumer::peek` checked it).
+        unsafe { bytes::scatter(rings.memory.payload(frame.at), frame.len, segs, 0) };
+        rings.from.advance(frame);
+        self.finish_request(chan);
+        Ok(Step::Completion(self.received(chan, recv.token, frame.len as u64, frame.flags)))
+    }
+
+    /// A receive was used.
+    #[inline]
+    fn received(&mut self, chan: &Chan, token: u64, len: u64, flags: u8) -> Completion {
+        self.head += 1;
+        let flags = if flags & SOLICITED != 0 { CompletionFlag::SOLICITED } else { CompletionFlag::NONE };
+        Completion { token, user: chan.attr.recv_user, length: len as u32, flags, ..Completion::default() }
+    }
+
+    /// One of the peer's requests is finished.
+    #[inline]
+    fn finish_request(&mut self, chan: &Chan) {
+        self.completed = self.completed.wrapping_add(1);
+        chan.rx_completed.store(self.completed, Ordering::Relaxed);
+        self.dirty = true;
+    }
+
+    /// Everything but a message in one frame.
+    fn rarer(&mut self, chan: &Chan, link: &Link, frame: &Frame) -> Result<Result<Step, Failed>, Nonsense> {
+        let extra = (frame.arg >> 32) as u32 as u64;
+        match (frame.kind, self.current) {
+            (kind::MORE, Some(current)) => self.part(chan, frame, current),
+            (kind::HEAD, None) if frame.len as u64 <= extra => {
+                match self.match_recv(extra) {
+                    Ok(Some(_)) => {}
+                    Ok(None) => return Ok(Ok(Step::Idle)),
+                    Err(failed) => return Ok(Err(failed)),
+                }
+                let current = Current { write: None, flags: frame.flags, got: 0, total: extra };
+                self.part(chan, frame, current)
+            }
+            (kind::PULL, None) => self.pull(chan, link, frame, extra),
+            (kind::WRITE, None) => {
+                let target = self.target(frame)?;
+                let right = Access::REMOTE_WRITE;
+                if !self.reads.is_empty() {
+                    return Ok(Ok(Step::Idle));
+                }
+                if !chan.dev.keys.allows(&target, right, chan.attr.domain) {
+                    return Ok(Err(Failed { here: None, there: CompletionStatus::REMOTE_ACCESS }));
+                }
+                self.advance(frame);
+                if target.len == 0 {
+                    self.finish_request(chan);
+                } else {
+                    let total = target.len;
+                    self.current = Some(Current { write: Some(target), flags: 0, got: 0, total });
+                }
+                Ok(Ok(Step::Again))
+            }
+            (kind::READ, None) => {
+                let target = self.target(frame)?;
+                if self.reads.len() >= self.reads_max || target.len > u32::MAX as u64 || target.len == 0 {
+                    return Err(Nonsense);
+                }
+                if !chan.dev.keys.allows(&target, Access::REMOTE_READ, chan.attr.domain) {
+                    if !self.reads.is_empty() {
+                        return Ok(Ok(Step::Idle));
+                    }
+                    return Ok(Err(Failed { here: None, there: CompletionStatus::REMOTE_ACCESS }));
+                }
+                self.reads.push_back(Reading { target, tag: self.completed, sent: 0 });
+                self.advance(frame);
+                self.finish_request(chan);
+                Ok(Ok(Step::Again))
+            }
+            _ => Err(Nonsense),
+        }
+    }
+
+    /// A part of a message or write.
+    fn part(&mut self, chan: &Chan, frame: &Frame, mut current: Current) -> Result<Result<Step, Failed>, Nonsense> {
+        let Some(rings) = self.rings.as_mut() else { return Err(Nonsense) };
+        if frame.len == 0 || frame.len as u64 > current.total - current.got {
+            return Err(Nonsense);
+        }
+        let from = rings.memory.payload(frame.at);
+        let place = self.head as usize & (self.recvs.len() - 1);
+        let recv = self.recvs[place];
+        match current.write {
+            None => {
+                let segs = &self.segs[place * self.max_segs..][..recv.nsegs as usize];
+                // SAFETY: the frame's payload lies inside the ring (`Consumer::peek` checked it).
+                unsafe { bytes::scatter(from, frame.len, segs, current.got as usize) };
+            }
+            Some(target) => {
+                let part = Target { addr: target.addr + current.got, len: frame.len as u64, rkey: target.rkey };
+                let done = chan.dev.keys.access(&part, Access::REMOTE_WRITE, chan.attr.domain, |to| {
+                    // SAFETY: as above for the source; the sink is a live registration, which the table's lock keeps.
+                    unsafe { bytes::copy_last_last(from, to, frame.len) }
+                });
+                if !done {
+                    return Ok(Err(Failed { here: None, there: CompletionStatus::REMOTE_ACCESS }));
+                }
+            }
+        }
+        rings.from.advance(frame);
+        self.dirty = true;
+        current.got += frame.len as u64;
+        if current.got < current.total {
+            self.current = Some(current);
+            return Ok(Ok(Step::Again));
+        }
+        self.current = None;
+        self.finish_request(chan);
+        if current.write.is_some() {
+            return Ok(Ok(Step::Again));
+        }
+        Ok(Ok(Step::Completion(self.received(chan, recv.token, current.total, current.flags))))
+    }
+
+    /// A message that lies in the peer's memory.
+    fn pull(&mut self, chan: &Chan, link: &Link, frame: &Frame, len: u64) -> Result<Result<Step, Failed>, Nonsense> {
+        let recv = match self.match_recv(len) {
+            Ok(Some(recv)) => recv,
+            Ok(None) => return Ok(Ok(Step::Idle)),
+            Err(failed) => return Ok(Err(failed)),
+        };
+        let Some(rings) = self.rings.as_mut() else { return Err(Nonsense) };
+        let place = self.head as usize & (self.recvs.len() - 1);
+        let segs = &self.segs[place * self.max_segs..][..recv.nsegs as usize];
+        let list = one_sided::List::load(rings.memory.payload(frame.at), frame.len).ok_or(Nonsense)?;
+        if list.total() != len {
+            return Err(Nonsense);
+        }
+        let there = CompletionStatus::REMOTE_ERROR;
+        if !one_sided::pull(chan, link, &list, segs) {
+            let here = Some(CompletionStatus::PARTIAL);
+            return Ok(Err(Failed { here, there }));
+        }
+        if link.segment.peer().gone.load(Ordering::Acquire) != 0 {
+            // What was copied may have changed meanwhile: the message was never there.
+            self.on = false;
+            return Ok(Ok(Step::Idle));
+        }
+        rings.from.advance(frame);
+        self.finish_request(chan);
+        Ok(Ok(Step::Completion(self.received(chan, recv.token, len, frame.flags))))
+    }
+
+    /// Sends what was asked for, as far as there is room.
+    fn answer(&mut self, chan: &Chan, link: &Link) -> Result<Result<(), Failed>, Nonsense> {
+        let Some(rings) = self.rings.as_mut() else { return Ok(Ok(())) };
+        let mut any = false;
+        while let Some(reading) = self.reads.front_mut() {
+            let Target { addr, len, rkey } = reading.target;
+            let piece = (len - reading.sent).min(link.segment.answer_bytes() as u64 / 4);
+            let mut slot = rings.answers.reserve(piece as usize);
+            if slot.is_none() {
+                rings.answers.credit(link.segment.peer().answers_consumed.load(Ordering::Acquire))?;
+                slot = rings.answers.reserve(piece as usize);
+            }
+            let Some(slot) = slot else { break };
+            let part = Target { addr: addr + reading.sent, len: piece, rkey };
+            let to = rings.answer_memory.payload(slot.at);
+            let done = chan.dev.keys.access(&part, Access::REMOTE_READ, chan.attr.domain, |from| {
+                // SAFETY: a reserved slot has room for the piece; the source is a live registration, which the
+                // table's lock keeps.
+                unsafe { std::ptr::copy(from, to, piece as usize) }
+            });
+            if !done {
+                // The registration ended in the middle. The counter has passed this read, so the peer sees the
+                // connection break.
+                return Ok(Err(Failed { here: None, there: CompletionStatus::REMOTE_ACCESS }));
+            }
+            let arg = (reading.tag as u64) << 32;
+            rings.answers.publish(&rings.answer_memory, slot, kind::DATA, 0, arg);
+            any = true;
+            reading.sent += piece;
+            if reading.sent == len {
+                self.reads.pop_front();
+            }
+        }
+        if any {
+            link.wake_sender();
+        }
+        if !self.reads.is_empty() {
+            chan.watch();
+        }
+        Ok(Ok(()))
+    }
+
+    fn target(&mut self, frame: &Frame) -> Result<Target, Nonsense> {
+        let rings = self.rings.as_ref().ok_or(Nonsense)?;
+        if frame.len != Target::BYTES {
+            return Err(Nonsense);
+        }
+        // SAFETY: the frame's payload lies inside the ring and is as long as checked.
+        Ok(unsafe { Target::load(rings.memory.payload(frame.at)) })
+    }
+
+    fn advance(&mut self, frame: &Frame) {
+        if let Some(rings) = self.rings.as_mut() {
+            rings.from.advance(frame);
+            self.dirty = true;
+        }
+    }
+
+    /// The connection ends with an error at this request of the peer's.
+    #[cold]
+    fn fail(&mut self, chan: &Chan, link: &Link, failed: Failed) -> Step {
+        self.publish(chan, link);
+        link.segment.own().fail.store(failed.there.0, Ordering::Release);
+        link.wake_sender();
+        self.on = false;
+        self.stopped = true;
+        chan.fault("a request of the peer failed here");
+        let Some(status) = failed.here else { return Step::Idle };
+        let token = self.recvs[self.head as usize & (self.recvs.len() - 1)].token;
+        self.head += 1;
+        Step::Completion(Completion { token, user: chan.attr.recv_user, status, ..Completion::default() })
+    }
+
+    /// Tells the peer how far things are.
+    #[inline]
+    fn publish(&mut self, _chan: &Chan, link: &Link) {
+        if !self.dirty {
+            return;
+        }
+        self.dirty = false;
+        let Some(rings) = self.rings.as_mut() else { return };
+        let own = link.segment.own();
+        own.consumed.store(rings.from.tail(), Ordering::Release);
+        own.completed.store(self.completed, Ordering::Release);
+        link.wake_sender();
+        if link.segment.peer().want_room.load(Ordering::Relaxed) != 0 {
+            // The peer's application is away and its event thread waits for room: it is woken when all is used up.
+            if let Ok(None) = rings.from.peek(&rings.memory) {
+                link.kick();
+            }
+        }
+    }
+
+    /// Points [`Chan::peek`] to the word the next look is for.
+    #[inline]
+    fn aim(&mut self, chan: &Chan) {
+        let word = match &self.rings {
+            _ if !self.done.is_empty() => &raw const READY,
+            Some(rings) if self.on => {
+                if !self.reads.is_empty() {
+                    &raw const READY
+                } else if self.blocked && self.head == self.tail {
+                    &raw const NEVER
+                } else {
+                    rings.memory.word_ptr(rings.from.at()).cast_const()
+                }
+            }
+            _ => &raw const NEVER,
+        };
+        chan.peek.store(word.cast_mut(), Ordering::Release);
+    }
+}
+

@@ -1,0 +1,252 @@
+//! The memory a connection shares: a control page, two rings for requests, two for answers.
+//!
+//! Everything a side writes is on cache lines only it writes. The connecting side is side 0.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::ptr;
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+
+use crate::ring::{Memory, UNIT};
+use crate::sync::Ordering;
+
+const CONTROL: usize = 4096;
+const SIDE: usize = 1024;
+
+/// Smallest and largest ring.
+pub(crate) const RING_RANGE: std::ops::RangeInclusive<usize> = 4096..=16 << 20;
+
+/// What one side tells the other through memory.
+#[repr(C, align(64))]
+pub(crate) struct Side {
+    /// How far it has consumed the peer's requests, in bytes.
+    pub(crate) consumed: AtomicU64,
+    /// How far it has consumed the peer's answers.
+    pub(crate) answers_consumed: AtomicU64,
+    /// How many of the peer's requests it has finished; wraps.
+    pub(crate) completed: AtomicU32,
+    /// Not 0: the request after those failed with this status.
+    pub(crate) fail: AtomicU32,
+    /// Not 0: this side has stopped; what it still reads of its memory is not to be believed.
+    pub(crate) gone: AtomicU32,
+    _pad0: [u8; 36],
+    /// Not 0: its receive queue sleeps; another value at each sleep.
+    pub(crate) recv_armed: AtomicU32,
+    /// Not 0: its send queue sleeps.
+    pub(crate) send_armed: AtomicU32,
+    /// Not 0: it waits for room and does not poll.
+    pub(crate) want_room: AtomicU32,
+    _pad1: [u8; 52],
+    /// Odd while it copies from or to the peer's memory.
+    pub(crate) busy: AtomicU32,
+    _pad2: [u8; 60],
+}
+
+/// A mapped segment.
+pub(crate) struct Segment {
+    base: *mut u8,
+    len: usize,
+    ring: usize,
+    answers: usize,
+    /// 0 for the connecting side.
+    role: usize,
+    owner: u32,
+}
+
+// SAFETY: plain memory, accessed through atomics and copies.
+unsafe impl Send for Segment {}
+// SAFETY: as above.
+unsafe impl Sync for Segment {}
+
+/// One of the four rings.
+#[derive(Clone, Copy)]
+pub(crate) struct RingMemory {
+    base: *mut u8,
+}
+
+// SAFETY: the memory of a `Segment`, which whoever holds a `RingMemory` keeps mapped.
+unsafe impl Send for RingMemory {}
+
+impl Segment {
+    /// Bytes of a segment with rings of `ring` bytes.
+    fn bytes(ring: usize) -> usize {
+        CONTROL + 2 * ring + 2 * Segment::answers(ring)
+    }
+
+    fn answers(ring: usize) -> usize {
+        (ring / 2).max(4096)
+    }
+
+    /// A new one, with its descriptor for the peer.
+    pub(crate) fn create(ring: usize) -> io::Result<(Segment, OwnedFd)> {
+        let len = Segment::bytes(ring);
+        let fd = rustix::fs::memfd_create("dat-shm", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        rustix::fs::ftruncate(&fd, len as u64)?;
+        // Room is taken now, so that a full memory is an error here and not a signal later.
+        rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, len as u64)?;
+        rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        let segment = Segment::map(&fd, len, ring, 0)?;
+        Ok((segment, fd))
+    }
+
+    /// The one a peer sent. Everything about it is checked before it is mapped.
+    pub(crate) fn open(fd: &OwnedFd, ring: usize) -> Result<Segment, String> {
+        if !ring.is_power_of_two() || !RING_RANGE.contains(&ring) {
+            return Err(format!("rings of {ring} bytes"));
+        }
+        let seals = rustix::fs::fcntl_get_seals(fd).map_err(|e| format!("no memory descriptor: {e}"))?;
+        if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) {
+            return Err("a memory descriptor without seals against resizing".into());
+        }
+        let len = Segment::bytes(ring);
+        let stat = rustix::fs::fstat(fd).map_err(|e| format!("fstat: {e}"))?;
+        if stat.st_size != len as i64 {
+            return Err(format!("a segment of {} bytes in place of {len}", stat.st_size));
+        }
+        // A hole would be filled on access, and that may fail with a signal; here it is an error.
+        rustix::fs::fallocate(fd, FallocateFlags::empty(), 0, len as u64).map_err(|e| format!("fallocate: {e}"))?;
+        Segment::map(fd, len, ring, 1).map_err(|e| format!("mmap: {e}"))
+    }
+
+    fn map(fd: &OwnedFd, len: usize, ring: usize, role: usize) -> io::Result<Segment> {
+        let base = map_shared(fd, len, true)?;
+        Ok(Segment { base, len, ring, answers: Segment::answers(ring), role, owner: std::process::id() })
+    }
+
+    /// What this side writes.
+    #[inline]
+    pub(crate) fn own(&self) -> &Side {
+        self.side(self.role)
+    }
+
+    /// What the peer writes.
+    #[inline]
+    pub(crate) fn peer(&self) -> &Side {
+        self.side(1 - self.role)
+    }
+
+    #[inline]
+    fn side(&self, index: usize) -> &Side {
+        // SAFETY: inside the control page, aligned, all atomics; mapped as long as `self`.
+        unsafe { &*self.base.add(index * SIDE).cast::<Side>() }
+    }
+
+    pub(crate) fn ring_bytes(&self) -> usize {
+        self.ring
+    }
+
+    pub(crate) fn answer_bytes(&self) -> usize {
+        self.answers
+    }
+
+    /// The rings of requests: this side's, the peer's.
+    pub(crate) fn requests(&self) -> [RingMemory; 2] {
+        [self.role, 1 - self.role].map(|side| self.at(CONTROL + side * self.ring))
+    }
+
+    /// The rings of answers: this side's, the peer's.
+    pub(crate) fn answer_rings(&self) -> [RingMemory; 2] {
+        [self.role, 1 - self.role].map(|side| self.at(CONTROL + 2 * self.ring + side * self.answers))
+    }
+
+    fn at(&self, offset: usize) -> RingMemory {
+        // SAFETY: inside the mapping by construction of its length.
+        RingMemory { base: unsafe { self.base.add(offset) } }
+    }
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        unmap(self.base, self.len, self.owner);
+    }
+}
+
+impl RingMemory {
+    /// Address of the payload of the header at `at`.
+    #[inline]
+    pub(crate) fn payload(&self, at: usize) -> *mut u8 {
+        self.base.wrapping_add(at + UNIT)
+    }
+
+    /// The header's first word, to look at without the lock.
+    #[inline]
+    pub(crate) fn word_ptr(&self, at: usize) -> *mut AtomicU32 {
+        self.base.wrapping_add(at).cast()
+    }
+
+    /// A line that is written soon.
+    #[inline]
+    pub(crate) fn prefetch(&self, at: usize) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a prefetch never faults.
+        unsafe {
+            std::arch::asm!("prefetchw [{}]", in(reg) self.base.wrapping_add(at), options(nostack, preserves_flags));
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = at;
+    }
+}
+
+#[cfg(not(loom))]
+impl Memory for RingMemory {
+    #[inline]
+    fn word(&self, at: usize, order: Ordering) -> u32 {
+        // SAFETY: `at` is inside the ring (see `Memory`), which is mapped as long as its segment.
+        unsafe { (*self.word_ptr(at)).load(order) }
+    }
+
+    #[inline]
+    fn set_word(&self, at: usize, word: u32, order: Ordering) {
+        // SAFETY: as above.
+        unsafe { (*self.word_ptr(at)).store(word, order) }
+    }
+
+    #[inline]
+    fn rest(&self, at: usize) -> (u32, u64) {
+        // SAFETY: as above; a header is 16 bytes, aligned to 16. Atomic, because a hostile peer may write meanwhile.
+        unsafe {
+            let header = self.base.add(at);
+            let len = (*header.add(4).cast::<AtomicU32>()).load(Ordering::Relaxed);
+            (len, (*header.add(8).cast::<AtomicU64>()).load(Ordering::Relaxed))
+        }
+    }
+
+    #[inline]
+    fn set_rest(&self, at: usize, len: u32, arg: u64) {
+        // SAFETY: as above.
+        unsafe {
+            let header = self.base.add(at);
+            (*header.add(4).cast::<AtomicU32>()).store(len, Ordering::Relaxed);
+            (*header.add(8).cast::<AtomicU64>()).store(arg, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Maps `len` bytes of a descriptor. A child made by fork does not get the mapping: it would write into its parent's
+/// connections.
+pub(crate) fn map_shared(fd: impl AsFd, len: usize, write: bool) -> io::Result<*mut u8> {
+    let prot = if write { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
+    // SAFETY: a new mapping at an address the kernel chooses.
+    let base = unsafe { rustix::mm::mmap(ptr::null_mut(), len, prot, MapFlags::SHARED, fd, 0)? };
+    // SAFETY: the mapping just made.
+    let advised = unsafe { rustix::mm::madvise(base, len, Advice::LinuxDontFork) };
+    if let Err(error) = advised {
+        unmap(base.cast(), len, std::process::id());
+        return Err(error.into());
+    }
+    Ok(base.cast())
+}
+
+/// Unmaps, in the process that mapped: in its child something else may be there.
+pub(crate) fn unmap(base: *mut u8, len: usize, owner: u32) {
+    if std::process::id() != owner {
+        return;
+    }
+    // SAFETY: mapped by `map_shared` in this process, and unmapped by its owner's drop only.
+    if let Err(error) = unsafe { rustix::mm::munmap(base.cast(), len) } {
+        tracing::error!(%error, "munmap");
+    }
+}

@@ -1,0 +1,622 @@
+//! The requesting half of a channel: posted sends, writes and reads, their way into the ring, their completion.
+//!
+//! Requests wait in one queue, in post order. Most go into the ring at once; those that find no room stay and are
+//! pushed on by later posts, polls and the event thread. A request is complete when the peer says it consumed it (its
+//! counter in the control page, or in the header of a frame the other way), or when its answers are here.
+
+use std::sync::atomic::Ordering;
+
+use dat_kit::Stretch;
+use dat_plugin::{Completion, CompletionStatus, Opcode, PostFlag, Request, Status};
+
+use crate::bytes;
+use crate::channel::{Chan, Link};
+use crate::one_sided;
+use crate::ring::{Consumer, Nonsense, Producer, Slot};
+use crate::segment::RingMemory;
+use crate::wait;
+
+/// Kinds of frames in the rings. 0 is no frame, 1 the wrap marker.
+pub(crate) mod kind {
+    /// A whole message.
+    pub(crate) const SEND: u8 = 2;
+    /// The first part of a message; the argument has its length.
+    pub(crate) const HEAD: u8 = 3;
+    /// A further part of a message or write.
+    pub(crate) const MORE: u8 = 4;
+    /// A message that lies in the sender's memory; the payload lists where.
+    pub(crate) const PULL: u8 = 5;
+    /// A write: [`crate::one_sided::Target`], its bytes follow in parts.
+    pub(crate) const WRITE: u8 = 6;
+    /// A read: [`crate::one_sided::Target`].
+    pub(crate) const READ: u8 = 7;
+    /// Bytes that were read; in the ring of answers.
+    pub(crate) const DATA: u8 = 8;
+}
+
+/// Flag of a frame: the receive is to be marked.
+pub(crate) const SOLICITED: u8 = 1;
+
+pub(crate) struct Tx {
+    /// Connected and not stopped.
+    on: bool,
+    ring: Option<Rings>,
+    entries: Box<[Entry]>,
+    segs: Box<[Stretch]>,
+    max_segs: usize,
+    capacity: u64,
+    /// Handed out, complete, in the ring, posted: four marks in the sequence of posts.
+    head: u64,
+    done: u64,
+    sent: u64,
+    tail: u64,
+    /// Bytes of the request at `sent` that are in the ring already, and whether it was begun.
+    part: u64,
+    begun: bool,
+    /// Requests begun in the ring, and finished by the peer; both wrap.
+    seq: u32,
+    acked: u32,
+    reads_open: u32,
+    reads_max: u32,
+    /// A request failed at this end: none after it is started.
+    halted: bool,
+}
+
+struct Rings {
+    out: Producer,
+    memory: RingMemory,
+    answers: Consumer,
+    answer_memory: RingMemory,
+    chunk: usize,
+}
+
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Entry {
+    token: u64,
+    pub(crate) total: u64,
+    pub(crate) remote_addr: u64,
+    pub(crate) rkey: u32,
+    opcode: Opcode,
+    flags: PostFlag,
+    nsegs: u32,
+    seq: u32,
+    /// Bytes of a read still to come.
+    left: u32,
+    state: State,
+    status: CompletionStatus,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Waiting,
+    /// In the ring; complete when the peer's counter passes `seq`.
+    Ring,
+    /// A read executed by the peer.
+    Reading,
+    Done,
+}
+
+/// Outcome of an attempt to start a request.
+pub(crate) enum Start {
+    /// It is in the ring or done.
+    Gone,
+    /// Something must happen first.
+    Later,
+    /// The peer broke the protocol.
+    Fault,
+}
+
+impl Tx {
+    pub(crate) fn new(max_requests: u32, max_segs: u32, reads_max: u32) -> Tx {
+        let capacity = max_requests.max(1) as usize;
+        let places = capacity.next_power_of_two();
+        let max_segs = max_segs.max(1) as usize;
+        Tx {
+            on: false,
+            ring: None,
+            entries: vec![Entry::default(); places].into_boxed_slice(),
+            segs: vec![Stretch::default(); places * max_segs].into_boxed_slice(),
+            max_segs,
+            capacity: capacity as u64,
+            head: 0,
+            done: 0,
+            sent: 0,
+            tail: 0,
+            part: 0,
+            begun: false,
+            seq: 0,
+            acked: 0,
+            reads_open: 0,
+            reads_max: reads_max.max(1),
+            halted: false,
+        }
+    }
+
+    /// Connected.
+    pub(crate) fn start(&mut self, link: &Link) {
+        let [memory, _] = link.segment.requests();
+        let [_, answer_memory] = link.segment.answer_rings();
+        let size = link.segment.ring_bytes();
+        self.ring = Some(Rings {
+            out: Producer::new(size),
+            memory,
+            answers: Consumer::new(link.segment.answer_bytes()),
+            answer_memory,
+            chunk: size / 4,
+        });
+        self.reads_max = self.reads_max.min(link.hello.reads_in.max(1));
+        self.on = true;
+    }
+
+    /// Stopped: nothing completes any more that has not by now.
+    pub(crate) fn stop(&mut self, chan: &Chan) {
+        self.on = false;
+        self.halted = true;
+        self.hint(chan);
+    }
+
+    #[inline]
+    pub(crate) fn post(&mut self, chan: &Chan, link: Option<&Link>, request: &Request) -> Status {
+        let Some(link) = link.filter(|_| self.on) else { return Status::NOT_CONNECTED };
+        if self.tail - self.head >= self.capacity {
+            return Status::NO_RESOURCE;
+        }
+        let segments = request.segments();
+        let idle = self.sent == self.tail && !self.halted;
+        if request.opcode == Opcode::SEND && idle && !request.flags.contains(PostFlag::FENCE) {
+            let len = request.total as usize;
+            if let Some(rings) = self.ring.as_mut()
+                && request.total <= rings.chunk as u64
+                && let Ok(Some(slot)) = rings.reserve(link, len)
+            {
+                let (mut to, mut left) = (rings.memory.payload(slot.at), len);
+                for segment in segments {
+                    let from = [Stretch::from(segment)];
+                    let len = left.min(segment.len() as usize);
+                    // SAFETY: a reserved slot has room for `total` bytes, and `left` counts them.
+                    unsafe { bytes::gather(&from, 0, to, len) };
+                    to = to.wrapping_add(len);
+                    left -= len;
+                }
+                let flags = if request.flags.contains(PostFlag::SOLICITED) { SOLICITED } else { 0 };
+                rings.publish(chan, link, slot, kind::SEND, flags, len as u32);
+                let seq = self.seq;
+                self.seq = seq.wrapping_add(1);
+                let entry = self.entry(self.tail);
+                entry.token = request.token;
+                entry.total = request.total;
+                entry.seq = seq;
+                entry.state = State::Ring;
+                entry.status = CompletionStatus::SUCCESS;
+                self.tail += 1;
+                self.sent = self.tail;
+                if self.tail - self.done == 1 {
+                    self.hint(chan);
+                }
+                return Status::OK;
+            }
+        }
+        self.post_slowly(chan, link, request)
+    }
+
+    fn post_slowly(&mut self, chan: &Chan, link: &Link, request: &Request) -> Status {
+        let segments = request.segments();
+        let sum: u64 = segments.iter().map(|segment| segment.len() as u64).sum();
+        if segments.len() > self.max_segs || sum != request.total || request.total > u32::MAX as u64 {
+            return Status::INVALID;
+        }
+        let total = match request.opcode {
+            Opcode::SEND | Opcode::WRITE => request.total,
+            Opcode::READ if request.remote_len as u64 <= request.total => request.remote_len as u64,
+            Opcode::READ => return Status::INVALID,
+            _ => return Status::NOT_SUPPORTED,
+        };
+        let base = self.place(self.tail) * self.max_segs;
+        for (place, segment) in self.segs[base..].iter_mut().zip(segments) {
+            *place = Stretch::from(segment);
+        }
+        *self.entry(self.tail) = Entry {
+            token: request.token,
+            total,
+            remote_addr: request.remote_addr,
+            rkey: request.rkey,
+            opcode: request.opcode,
+            flags: request.flags,
+            nsegs: segments.len() as u32,
+            ..Entry::default()
+        };
+        self.tail += 1;
+        self.advance(chan, link);
+        if self.sent != self.tail {
+            chan.watch();
+        }
+        if self.done != self.head && let Some(queue) = &chan.send_queue {
+            queue.notify_from_post();
+        }
+        Status::OK
+    }
+
+    /// Takes completions.
+    pub(crate) fn poll(&mut self, chan: &Chan, link: Option<&Link>, out: &mut [Completion]) -> usize {
+        if let Some(link) = link
+            && self.on
+        {
+            self.advance(chan, link);
+        }
+        let mut n = 0;
+        while self.head != self.done && n < out.len() {
+            let entry = &self.entries[self.place(self.head)];
+            out[n] = Completion {
+                token: entry.token,
+                user: chan.attr.send_user,
+                status: entry.status,
+                length: if entry.status == CompletionStatus::SUCCESS { entry.total as u32 } else { 0 },
+                ..Completion::default()
+            };
+            self.head += 1;
+            n += 1;
+        }
+        self.hint(chan);
+        n
+    }
+
+    /// Whether a completion waits to be taken.
+    pub(crate) fn has_completion(&self) -> bool {
+        self.head != self.done
+    }
+
+    /// Whether posted requests are under way.
+    pub(crate) fn busy(&self) -> bool {
+        self.on && self.done != self.tail
+    }
+
+    /// Whether requests wait for room in the ring.
+    pub(crate) fn wants_room(&self) -> bool {
+        self.on && self.sent != self.tail
+    }
+
+    /// Grows with every progress.
+    pub(crate) fn progress(&self) -> u64 {
+        self.done.wrapping_add(self.sent).wrapping_add(self.part).wrapping_add(self.acked as u64)
+    }
+
+    /// All progress there is to be made.
+    pub(crate) fn advance(&mut self, chan: &Chan, link: &Link) {
+        let result = self.reap(chan, link).and_then(|()| self.push(chan, link)).and_then(|()| {
+            // What was executed on the spot is complete now.
+            if self.done != self.sent { self.reap(chan, link) } else { Ok(()) }
+        });
+        if result.is_err() {
+            self.stop(chan);
+            chan.fault("the peer broke the protocol of the ring");
+        }
+        self.hint(chan);
+    }
+
+    /// Finds out what is complete.
+    fn reap(&mut self, chan: &Chan, link: &Link) -> Result<(), Nonsense> {
+        if self.done == self.tail {
+            return Ok(());
+        }
+        let peer = link.segment.peer();
+        self.credit(chan.acked.load(Ordering::Relaxed))?;
+        let oldest = self.entries[self.place(self.done)];
+        let mut fail = 0;
+        if oldest.state != State::Done && self.acked.wrapping_sub(oldest.seq) as i32 <= 0 {
+            // First `fail`: it is written after the counter it belongs to.
+            fail = peer.fail.load(Ordering::Acquire);
+            self.credit(peer.completed.load(Ordering::Acquire))?;
+        }
+        if self.reads_open > 0 {
+            self.take_answers(link)?;
+        }
+        let end = if self.begun { self.sent + 1 } else { self.sent };
+        while self.done != end {
+            let acked = self.acked;
+            let whole = self.done != self.sent;
+            let entry = self.entry(self.done);
+            let complete = match entry.state {
+                State::Waiting => false,
+                State::Ring => whole && acked.wrapping_sub(entry.seq) as i32 > 0,
+                State::Reading => entry.left == 0,
+                State::Done => true,
+            };
+            if !complete {
+                if fail == 0 || entry.state == State::Waiting || acked != entry.seq {
+                    break;
+                }
+                entry.status = match CompletionStatus(fail) {
+                    known @ (CompletionStatus::REMOTE_ACCESS
+                    | CompletionStatus::REMOTE_ERROR
+                    | CompletionStatus::NOT_READY) => known,
+                    _ => CompletionStatus::BAD_RESPONSE,
+                };
+            }
+            self.done += 1;
+            if entry.status != CompletionStatus::SUCCESS {
+                // Whatever was posted after it is the engine's to flush.
+                self.on = false;
+                self.halted = true;
+                chan.fault("a request failed");
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Learns how many requests the peer has finished; older news are no news.
+    fn credit(&mut self, acked: u32) -> Result<(), Nonsense> {
+        if acked.wrapping_sub(self.acked) as i32 <= 0 {
+            return Ok(());
+        }
+        if self.seq.wrapping_sub(acked) as i32 >= 0 {
+            self.acked = acked;
+            return Ok(());
+        }
+        Err(Nonsense)
+    }
+
+    /// Takes what was read.
+    fn take_answers(&mut self, link: &Link) -> Result<(), Nonsense> {
+        let Some(rings) = self.ring.as_mut() else { return Ok(()) };
+        let mask = self.entries.len() - 1;
+        let mut any = false;
+        let mut cursor = self.done;
+        while let Some(frame) = rings.answers.peek(&rings.answer_memory)? {
+            // Answers come in the order of the reads.
+            while cursor != self.sent {
+                let entry = &self.entries[cursor as usize & mask];
+                if entry.state == State::Reading && entry.left > 0 {
+                    break;
+                }
+                cursor += 1;
+            }
+            let place = cursor as usize & mask;
+            let entry = &mut self.entries[place];
+            let tag = (frame.arg >> 32) as u32;
+            let sound = cursor != self.sent && frame.kind == kind::DATA && tag == entry.seq;
+            if !sound || frame.len as u64 > entry.left as u64 || frame.len == 0 {
+                return Err(Nonsense);
+            }
+            let segs = &self.segs[place * self.max_segs..][..entry.nsegs as usize];
+            let skip = (entry.total - entry.left as u64) as usize;
+            // SAFETY: the frame's payload lies inside the ring (`Consumer::peek` checked it).
+            unsafe { bytes::scatter(rings.answer_memory.payload(frame.at), frame.len, segs, skip) };
+            entry.left -= frame.len as u32;
+            self.reads_open -= (entry.left == 0) as u32;
+            rings.answers.advance(&frame);
+            any = true;
+        }
+        if any {
+            link.segment.own().answers_consumed.store(rings.answers.tail(), Ordering::Release);
+            wait::light_barrier(link.fence);
+            if link.segment.peer().want_room.load(Ordering::Relaxed) != 0 {
+                link.kick();
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts what waits, in order.
+    fn push(&mut self, chan: &Chan, link: &Link) -> Result<(), Nonsense> {
+        while self.sent != self.tail && !self.halted {
+            let entry = self.entries[self.place(self.sent)];
+            if entry.flags.contains(PostFlag::FENCE) && self.reads_open > 0 {
+                break;
+            }
+            let start = match entry.opcode {
+                Opcode::SEND => self.push_send(chan, link, &entry),
+                Opcode::WRITE => self.push_write(chan, link, &entry),
+                _ => self.push_read(chan, link, &entry),
+            };
+            match start {
+                Start::Gone => {
+                    self.sent += 1;
+                    self.part = 0;
+                    self.begun = false;
+                }
+                Start::Later => break,
+                Start::Fault => return Err(Nonsense),
+            }
+        }
+        Ok(())
+    }
+
+    fn push_send(&mut self, chan: &Chan, link: &Link, entry: &Entry) -> Start {
+        let chunk = self.chunk();
+        let flags = if entry.flags.contains(PostFlag::SOLICITED) { SOLICITED } else { 0 };
+        let total = entry.total as u32;
+        if entry.total <= chunk as u64 {
+            return self.frame(chan, link, kind::SEND, flags, total, total as usize, Payload::Data);
+        }
+        if !self.begun && link.pull(entry.total, chan.dev.params.cma_threshold) {
+            let len = entry.nsegs as usize * 16;
+            return self.frame(chan, link, kind::PULL, flags, total, len, Payload::List);
+        }
+        if !self.begun {
+            match self.frame(chan, link, kind::HEAD, flags, total, chunk, Payload::Data) {
+                Start::Gone => {}
+                other => return other,
+            }
+        }
+        self.push_rest(chan, link, entry.total)
+    }
+
+    fn push_write(&mut self, chan: &Chan, link: &Link, entry: &Entry) -> Start {
+        if !self.begun {
+            match self.place_request(chan, link, entry, kind::WRITE) {
+                Some(start) => return start,
+                None => self.part = 0,
+            }
+        }
+        self.push_rest(chan, link, entry.total)
+    }
+
+    fn push_read(&mut self, chan: &Chan, link: &Link, entry: &Entry) -> Start {
+        match self.place_request(chan, link, entry, kind::READ) {
+            Some(start) => start,
+            None => {
+                self.reads_open += 1;
+                let entry = self.entry(self.sent);
+                entry.state = State::Reading;
+                entry.left = entry.total as u32;
+                Start::Gone
+            }
+        }
+    }
+
+    /// Executes a write or read from here, or puts its request into the ring: then the result is `None`.
+    fn place_request(&mut self, chan: &Chan, link: &Link, entry: &Entry, kind: u8) -> Option<Start> {
+        let segs = self.segs_of(self.sent, entry.nsegs);
+        let read = kind == kind::READ;
+        // What reads memory the peer's own work may still be written to must come after it: the earlier reads and
+        // sends have no such effect, so there is nothing to wait for.
+        match one_sided::execute(chan, link, entry, segs, read) {
+            one_sided::Outcome::Done(status) => {
+                let entry = self.entry(self.sent);
+                entry.state = State::Done;
+                entry.status = status;
+                self.halted |= status != CompletionStatus::SUCCESS;
+                Some(Start::Gone)
+            }
+            one_sided::Outcome::Later => Some(Start::Later),
+            one_sided::Outcome::Target => {
+                if read && self.reads_open >= self.reads_max {
+                    return Some(Start::Later);
+                }
+                let head = one_sided::Target { addr: entry.remote_addr, len: entry.total, rkey: entry.rkey };
+                let len = one_sided::Target::BYTES;
+                match self.frame(chan, link, kind, 0, entry.total as u32, len, Payload::Target(head)) {
+                    Start::Gone => None,
+                    other => Some(other),
+                }
+            }
+        }
+    }
+
+    fn push_rest(&mut self, chan: &Chan, link: &Link, total: u64) -> Start {
+        let chunk = self.chunk() as u64;
+        while self.part < total {
+            let len = chunk.min(total - self.part) as usize;
+            match self.frame(chan, link, kind::MORE, 0, 0, len, Payload::Data) {
+                Start::Gone => {}
+                other => return other,
+            }
+        }
+        Start::Gone
+    }
+
+    /// Publishes one frame of the request at `sent`.
+    #[allow(clippy::too_many_arguments, reason = "a frame's parts")]
+    fn frame(&mut self, chan: &Chan, link: &Link, kind: u8, flags: u8, extra: u32, len: usize, payload: Payload) -> Start {
+        let place = self.place(self.sent);
+        let Some(rings) = self.ring.as_mut() else { return Start::Later };
+        let slot = match rings.reserve(link, len) {
+            Ok(Some(slot)) => slot,
+            Ok(None) => return Start::Later,
+            Err(Nonsense) => return Start::Fault,
+        };
+        let entry = &mut self.entries[place];
+        let segs = &self.segs[place * self.max_segs..][..entry.nsegs as usize];
+        let to = rings.memory.payload(slot.at);
+        match payload {
+            Payload::Data => {
+                // SAFETY: a reserved slot has room for `len` bytes.
+                unsafe { bytes::gather(segs, self.part as usize, to, len) };
+                self.part += len as u64;
+            }
+            Payload::List => {
+                for (index, seg) in segs.iter().enumerate() {
+                    // SAFETY: as above; `len` is 16 bytes for each segment.
+                    unsafe {
+                        to.add(index * 16).cast::<u64>().write(seg.addr() as u64);
+                        to.add(index * 16 + 8).cast::<u64>().write(seg.len() as u64);
+                    }
+                }
+            }
+            // SAFETY: as above, for the bytes of a `Target`.
+            Payload::Target(target) => unsafe { target.store(to) },
+        }
+        if !self.begun {
+            self.begun = true;
+            entry.seq = self.seq;
+            entry.state = State::Ring;
+            self.seq = self.seq.wrapping_add(1);
+        }
+        rings.publish(chan, link, slot, kind, flags, extra);
+        Start::Gone
+    }
+
+    /// Tells the queue's poll what to look for, so that it need not take the lock to find nothing.
+    fn hint(&self, chan: &Chan) {
+        let oldest = &self.entries[self.place(self.done)];
+        let hint = if self.head != self.done || self.on && self.sent != self.tail {
+            Hint::Now
+        } else if !self.on || self.done == self.tail {
+            Hint::Idle
+        } else if oldest.state == State::Ring {
+            Hint::Counter
+        } else {
+            Hint::Now
+        };
+        chan.hint.set(hint, oldest.seq);
+    }
+
+    fn chunk(&self) -> usize {
+        self.ring.as_ref().map_or(0, |rings| rings.chunk)
+    }
+
+    fn segs_of(&self, index: u64, count: u32) -> &[Stretch] {
+        &self.segs[self.place(index) * self.max_segs..][..count as usize]
+    }
+
+    #[inline]
+    fn place(&self, index: u64) -> usize {
+        index as usize & (self.entries.len() - 1)
+    }
+
+    #[inline]
+    fn entry(&mut self, index: u64) -> &mut Entry {
+        let place = self.place(index);
+        &mut self.entries[place]
+    }
+}
+
+/// What a frame carries.
+enum Payload {
+    Data,
+    List,
+    Target(one_sided::Target),
+}
+
+/// What [`crate::channel::Hints`] say.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Hint {
+    /// Nothing is under way.
+    Idle = 0,
+    /// Wait for the peer's counter to pass a number.
+    Counter = 1,
+    /// Take the lock.
+    Now = 2,
+}
+
+impl Rings {
+    /// Room for a frame. The peer's position is read only when the known one leaves none.
+    #[inline]
+    fn reserve(&mut self, link: &Link, len: usize) -> Result<Option<Slot>, Nonsense> {
+        if let Some(slot) = self.out.reserve(len) {
+            return Ok(Some(slot));
+        }
+        self.out.credit(link.segment.peer().consumed.load(Ordering::Acquire))?;
+        Ok(self.out.reserve(len))
+    }
+
+    #[inline]
+    fn publish(&mut self, chan: &Chan, link: &Link, slot: Slot, kind: u8, flags: u8, extra: u32) {
+        let arg = (extra as u64) << 32 | chan.rx_completed.load(Ordering::Relaxed) as u64;
+        self.out.publish(&self.memory, slot, kind, flags, arg);
+        link.wake_receiver();
+    }
+}

@@ -1,0 +1,302 @@
+//! `explain`: every candidate for a name, with every verdict and its reason.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use dat_plugin::host::{Plugin, inspect};
+use serde::Serialize;
+
+use crate::Registry;
+use crate::entry::{Entry, Layer, Location, name_fault};
+use crate::error::OpenError;
+use crate::open::{builtin_name, config, load_file, locate, unknown};
+use crate::search::{self, Looked};
+use crate::trust::{Trusted, check_library};
+
+/// What a name leads to, and why. Printable, and serialisable for programs.
+#[derive(Clone, Debug, Serialize)]
+pub struct Explanation {
+    /// What was asked for.
+    pub name: String,
+    /// Where the chain of this name is defined, if it is one.
+    pub chain: Option<Location>,
+    /// The candidates in the order they are tried; one unless it is a chain.
+    pub candidates: Vec<Candidate>,
+    /// The candidate an open takes.
+    pub chosen: Option<String>,
+    /// The outcome in one sentence.
+    pub verdict: String,
+}
+
+/// One provider, step by step. A step that was not reached has no verdict.
+#[derive(Clone, Debug, Serialize)]
+pub struct Candidate {
+    /// The IA name.
+    pub name: String,
+    /// As configured.
+    pub library: String,
+    /// Where it is configured.
+    pub defined: Location,
+    /// In which layer.
+    pub layer: Layer,
+    /// Definitions of the same name that are not used.
+    pub overrides: Vec<Location>,
+    /// Where the library was looked for.
+    pub looked: Vec<Looked>,
+    /// The file.
+    pub file: Option<PathBuf>,
+    /// Whether it was found.
+    pub found: Verdict,
+    /// Whether it is trusted.
+    pub trust: Option<Verdict>,
+    /// What the file says of itself, read without running it.
+    pub note: Option<Verdict>,
+    /// Whether it was loaded.
+    pub load: Option<Verdict>,
+    /// The loaded plugin.
+    pub plugin: Option<PluginFacts>,
+    /// What the provider could use, and why not the rest.
+    pub probes: Vec<ProbeVerdict>,
+    /// Whether a device opened.
+    pub open: Option<Verdict>,
+    /// Whether a chain that got here would go on to the next step.
+    pub chain_goes_on: bool,
+}
+
+/// Yes or no, and why.
+#[derive(Clone, Debug, Serialize)]
+pub struct Verdict {
+    /// Whether it passed.
+    pub ok: bool,
+    /// Why.
+    pub reason: String,
+}
+
+/// Who a loaded plugin is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PluginFacts {
+    /// Short name.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// One line for people.
+    pub description: String,
+    /// The interface it was built for: major, minor.
+    pub abi: (u32, u32),
+    /// Its file; none when it is linked in.
+    pub path: Option<PathBuf>,
+}
+
+/// What the provider says of one device or way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ProbeVerdict {
+    /// What it is.
+    pub candidate: String,
+    /// Whether it works here.
+    pub usable: bool,
+    /// Why, or why not.
+    pub reason: String,
+}
+
+pub(crate) fn explain(registry: &Registry, name: &str) -> Explanation {
+    let mut explanation = Explanation {
+        name: name.to_owned(),
+        chain: None,
+        candidates: Vec::new(),
+        chosen: None,
+        verdict: String::new(),
+    };
+    if let Some(reason) = name_fault(name) {
+        explanation.verdict = OpenError::InvalidName { name: name.to_owned(), reason }.to_string();
+        return explanation;
+    }
+    let entries: Vec<&Entry> = match registry.chain(name) {
+        Some(chain) => {
+            explanation.chain = Some(chain.defined.clone());
+            chain.steps.iter().filter_map(|step| registry.entry(step)).collect()
+        }
+        None => registry.entry(name).into_iter().collect(),
+    };
+    if entries.is_empty() {
+        explanation.verdict = unknown(registry, name).to_string();
+        return explanation;
+    }
+    explanation.candidates = entries.into_iter().map(|entry| candidate(registry, entry)).collect();
+    let stop = explanation.candidates.iter().position(|c| c.opens() || !c.chain_goes_on);
+    explanation.verdict = match stop.map(|at| &explanation.candidates[at]) {
+        Some(candidate) if candidate.opens() => {
+            explanation.chosen = Some(candidate.name.clone());
+            format!("{name} opens as {}", candidate.name)
+        }
+        Some(candidate) if explanation.chain.is_some() => {
+            format!("{name} does not open: {} is a mistake, so the chain stops there", candidate.name)
+        }
+        _ => format!("{name} does not open"),
+    };
+    explanation
+}
+
+/// Goes the way of an open, noting every verdict, and closes what it opened.
+pub(crate) fn candidate(registry: &Registry, entry: &Entry) -> Candidate {
+    let mut it = Candidate {
+        name: entry.name.clone(),
+        library: entry.library.clone(),
+        defined: entry.defined.clone(),
+        layer: entry.layer,
+        overrides: entry.overrides.clone(),
+        looked: Vec::new(),
+        file: None,
+        found: Verdict { ok: true, reason: String::new() },
+        trust: None,
+        note: None,
+        load: None,
+        plugin: None,
+        probes: Vec::new(),
+        open: None,
+        chain_goes_on: true,
+    };
+    let Some(plugin) = it.get_plugin(registry, entry) else { return it };
+    it.plugin = Some(PluginFacts::of(&plugin));
+    let config = config(entry);
+    it.probes = plugin
+        .probe(&config)
+        .into_iter()
+        .map(|p| ProbeVerdict { candidate: p.candidate, usable: p.usable, reason: p.reason })
+        .collect();
+    it.open = Some(match plugin.open(&config) {
+        Ok(device) => Verdict { ok: true, reason: device.describe() },
+        Err(failure) => {
+            let reason = failure.to_string();
+            let (name, defined) = (entry.name.clone(), entry.defined.clone());
+            it.chain_goes_on = OpenError::NoDevice { name, defined, failure }.is_absence();
+            Verdict { ok: false, reason }
+        }
+    });
+    it
+}
+
+impl Candidate {
+    /// Whether an open succeeds.
+    pub fn opens(&self) -> bool {
+        self.open.as_ref().is_some_and(|verdict| verdict.ok)
+    }
+
+    fn get_plugin(&mut self, registry: &Registry, entry: &Entry) -> Option<Plugin> {
+        if let Some(provider) = builtin_name(entry) {
+            let plugin = registry.builtin.get(provider).cloned();
+            let ok = plugin.is_some();
+            let reason = if ok { "linked into this program" } else { "not linked into this program" };
+            self.found = Verdict { ok, reason: reason.into() };
+            return plugin;
+        }
+        self.looked = search::places(entry, &registry.environment);
+        let file = match locate(entry, &self.looked) {
+            Ok(file) => file,
+            Err(failure) => {
+                self.found = Verdict { ok: false, reason: failure.to_string() };
+                return None;
+            }
+        };
+        self.found.reason = file.display().to_string();
+        self.file = Some(file.clone());
+        let trusted = Trusted::of_process(&registry.environment);
+        let canonical = match check_library(&file, entry.sha256.as_deref(), &trusted) {
+            Ok(canonical) => canonical,
+            Err(failure) => {
+                self.chain_goes_on = !matches!(failure, crate::error::LoadFailure::Untrusted { .. });
+                self.trust = Some(Verdict { ok: false, reason: failure.to_string() });
+                return None;
+            }
+        };
+        let pinned = if entry.sha256.is_some() { "; sha256 matches" } else { "" };
+        let reason = format!("{}: owners and modes are safe{pinned}", canonical.display());
+        self.trust = Some(Verdict { ok: true, reason });
+        self.note = Some(match inspect(&canonical) {
+            Ok(((major, minor), name, version)) => {
+                Verdict { ok: true, reason: format!("{name} {version}, interface {major}.{minor}") }
+            }
+            Err(error) => Verdict { ok: false, reason: error.to_string() },
+        });
+        match load_file(&canonical) {
+            Ok(plugin) => {
+                self.load = Some(Verdict { ok: true, reason: plugin_line(&plugin) });
+                Some(plugin)
+            }
+            Err(failure) => {
+                self.load = Some(Verdict { ok: false, reason: failure.to_string() });
+                None
+            }
+        }
+    }
+}
+
+impl PluginFacts {
+    pub(crate) fn of(plugin: &Plugin) -> PluginFacts {
+        PluginFacts {
+            name: plugin.name().to_owned(),
+            version: plugin.version().to_owned(),
+            description: plugin.description().to_owned(),
+            abi: plugin.abi(),
+            path: plugin.path().map(ToOwned::to_owned),
+        }
+    }
+}
+
+/// A plugin in one line.
+pub(crate) fn plugin_line(plugin: &Plugin) -> String {
+    let (major, minor) = plugin.abi();
+    format!("{} {}, interface {major}.{minor}", plugin.name(), plugin.version())
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(defined) = &self.chain {
+            let steps: Vec<&str> = self.candidates.iter().map(|c| c.name.as_str()).collect();
+            writeln!(f, "{} is a chain, defined at {defined}: {}", self.name, steps.join(", then "))?;
+        }
+        for candidate in &self.candidates {
+            write!(f, "{candidate}")?;
+        }
+        write!(f, "{}", self.verdict)
+    }
+}
+
+impl fmt::Display for Candidate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{}: library {:?}, defined at {} ({})",
+            self.name, self.library, self.defined, self.layer
+        )?;
+        for loser in &self.overrides {
+            writeln!(f, "  overrides  {loser}")?;
+        }
+        let taken = self.looked.iter().position(|place| place.exists);
+        for (i, place) in self.looked.iter().enumerate() {
+            let verdict = match (place.exists, taken == Some(i)) {
+                (_, true) => "taken",
+                (true, false) => "there, but an earlier place has one",
+                (false, _) => "not there",
+            };
+            writeln!(f, "  looked     {} ({}): {verdict}", place.path.display(), place.because)?;
+        }
+        line(f, "found", Some(&self.found))?;
+        line(f, "trusted", self.trust.as_ref())?;
+        line(f, "note", self.note.as_ref())?;
+        line(f, "loaded", self.load.as_ref())?;
+        for probe in &self.probes {
+            let usable = if probe.usable { "usable" } else { "not usable" };
+            writeln!(f, "  candidate  {}: {usable}: {}", probe.candidate, probe.reason)?;
+        }
+        line(f, "opens", self.open.as_ref())
+    }
+}
+
+fn line(f: &mut fmt::Formatter<'_>, what: &str, verdict: Option<&Verdict>) -> fmt::Result {
+    match verdict {
+        Some(Verdict { ok, reason }) => {
+            writeln!(f, "  {what:<10} {}: {reason}", if *ok { "yes" } else { "no" })
+        }
+        None => Ok(()),
+    }
+}

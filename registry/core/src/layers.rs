@@ -1,0 +1,334 @@
+//! The layers: which files apply, in which order, and what becomes of a name that several of them define.
+//!
+//! A name in an earlier layer overrides the same name in a later one, and the loser is remembered, so that `explain`
+//! shows it. Within one layer nothing has precedence: a name defined twice is an error that names both places.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use crate::entry::{Chain, Diagnostic, Entry, Layer, Location, Severity};
+use crate::environment::Environment;
+use crate::error::{RegistryError, nearest};
+use crate::schema::{self, File};
+use crate::trust;
+
+/// The names of all layers.
+pub(crate) type Found = (Vec<Entry>, Vec<Chain>);
+
+/// The default, and the documented example, in one.
+const DEFAULT: &str = include_str!("../../../plugins.toml");
+
+/// Every layer.
+pub(crate) fn layered(environment: &Environment) -> Result<Found, RegistryError> {
+    let mut reading = Reading { environment: Some(environment), ..Reading::default() };
+    if let Some(file) = &environment.plugins {
+        reading.named_file(file, Layer::Environment);
+    }
+    if let Some(folder) = &environment.user {
+        reading.optional_file(&folder.join("plugins.toml"), Layer::User);
+        reading.drop_ins(&folder.join("plugins.d"), Layer::User);
+    }
+    let under = |path: &str| environment.root.join(path);
+    reading.optional_file(&under("etc/dat/plugins.toml"), Layer::System);
+    reading.drop_ins(&under("etc/dat/plugins.d"), Layer::System);
+    reading.drop_ins(&under("usr/share/dat/plugins.d"), Layer::Vendor);
+    reading.text(Path::new("built-in/plugins.toml"), Layer::Default, DEFAULT);
+    reading.merge()
+}
+
+/// One file, named by the program.
+pub(crate) fn explicit(path: &Path) -> Result<Found, RegistryError> {
+    let mut reading = Reading::default();
+    reading.named_file(path, Layer::Explicit);
+    reading.merge()
+}
+
+/// One text.
+pub(crate) fn text(name: &str, text: &str) -> Result<Found, RegistryError> {
+    let mut reading = Reading::default();
+    reading.text(Path::new(name), Layer::Explicit, text);
+    reading.merge()
+}
+
+/// Files in order of layers, and what was wrong with any.
+#[derive(Default)]
+struct Reading<'a> {
+    /// Given where files are found by looking for them, whose owners then matter.
+    environment: Option<&'a Environment>,
+    files: Vec<File>,
+    diagnostics: Vec<Diagnostic>,
+}
+
+impl Reading<'_> {
+    /// A file somebody named: being absent is an error.
+    fn named_file(&mut self, path: &Path, layer: Layer) {
+        // Folders inside are relative to the file, so its own place must be known whatever the working directory is.
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        match fs::read_to_string(&path) {
+            Ok(text) => self.trusted_text(&path, layer, &text),
+            Err(error) => self.complain(&path, cannot_read(&error)),
+        }
+    }
+
+    /// A file at a known place: being absent is usual.
+    fn optional_file(&mut self, path: &Path, layer: Layer) {
+        match fs::read_to_string(path) {
+            Ok(text) => self.trusted_text(path, layer, &text),
+            Err(error) if is_absence(&error) => {}
+            Err(error) => self.complain(path, cannot_read(&error)),
+        }
+    }
+
+    /// Every `*.toml` of a folder, in the order of their names.
+    fn drop_ins(&mut self, folder: &Path, layer: Layer) {
+        let listing = fs::read_dir(folder).and_then(|items| {
+            items.map(|item| item.map(|item| item.path())).collect::<Result<Vec<PathBuf>, _>>()
+        });
+        match listing {
+            Ok(mut paths) => {
+                // Editors leave hidden files behind.
+                let hidden = |path: &Path| path.file_name().is_none_or(|n| n.as_encoded_bytes()[0] == b'.');
+                paths.retain(|path| path.extension().is_some_and(|e| e == "toml") && !hidden(path));
+                paths.sort();
+                paths.iter().for_each(|path| self.named_file(path, layer));
+            }
+            Err(error) if is_absence(&error) => {}
+            Err(error) => self.complain(folder, cannot_read(&error)),
+        }
+    }
+
+    fn trusted_text(&mut self, path: &Path, layer: Layer, text: &str) {
+        let distrust = self.environment.and_then(|environment| {
+            trust::check_configuration(path, &trust::Trusted::of_process(environment)).err()
+        });
+        match distrust {
+            Some(reason) => self.complain(path, format!("this file is not trusted: {reason}")),
+            None => self.text(path, layer, text),
+        }
+    }
+
+    fn text(&mut self, path: &Path, layer: Layer, text: &str) {
+        match schema::parse(path, layer, text) {
+            Ok(file) => self.files.push(file),
+            Err(mut diagnostics) => self.diagnostics.append(&mut diagnostics),
+        }
+    }
+
+    fn complain(&mut self, path: &Path, message: String) {
+        let location = Location::of_file(path);
+        self.diagnostics.push(Diagnostic { severity: Severity::Error, location, message });
+    }
+
+    fn merge(mut self) -> Result<Found, RegistryError> {
+        let mut names: Vec<Name> = Vec::new();
+        for file in std::mem::take(&mut self.files) {
+            let entries = file.entries.into_iter().map(Name::Entry);
+            for new in entries.chain(file.chains.into_iter().map(Name::Chain)) {
+                match names.iter_mut().find(|old| old.name() == new.name()) {
+                    None => names.push(new),
+                    Some(old) if old.layer() == new.layer() => {
+                        let (name, first, layer) = (new.name(), old.defined(), new.layer());
+                        self.diagnostics.push(Diagnostic {
+                            severity: Severity::Error,
+                            location: new.defined().clone(),
+                            message: format!(
+                                "{name:?} is defined at {first} already, in the same layer ({layer}); rename one"
+                            ),
+                        });
+                    }
+                    Some(old) => old.override_with(new),
+                }
+            }
+        }
+        let (mut entries, mut chains) = (Vec::new(), Vec::new());
+        for name in names {
+            match name {
+                Name::Entry(entry) => entries.push(entry),
+                Name::Chain(chain) => chains.push(chain),
+            }
+        }
+        entries.sort_by(|a, b| a.name.cmp(&b.name));
+        chains.sort_by(|a, b| a.name.cmp(&b.name));
+        // With a file missing for another mistake, a step may seem unknown that is not.
+        if self.diagnostics.is_empty() {
+            self.diagnostics = unknown_steps(&entries, &chains);
+        }
+        match self.diagnostics.is_empty() {
+            true => Ok((entries, chains)),
+            false => Err(RegistryError { diagnostics: self.diagnostics }),
+        }
+    }
+}
+
+/// Steps that no provider answers to. A typing error must not look like a device that is absent.
+fn unknown_steps(entries: &[Entry], chains: &[Chain]) -> Vec<Diagnostic> {
+    let mut diagnostics = Vec::new();
+    for chain in chains {
+        for step in chain.steps.iter().filter(|step| entries.iter().all(|entry| entry.name != **step)) {
+            let hint = if chains.iter().any(|other| other.name == *step) {
+                "; it is a chain, and a chain is made of providers only".into()
+            } else if let Some(nearest) = nearest(step, entries.iter().map(|entry| entry.name.as_str())) {
+                format!("; did you mean {nearest:?}?")
+            } else {
+                "; define it, with optional = true where it may be absent".into()
+            };
+            let message =
+                format!("the chain {:?} has the step {step:?}, which is no provider{hint}", chain.name);
+            let location = chain.defined.clone();
+            diagnostics.push(Diagnostic { severity: Severity::Error, location, message });
+        }
+    }
+    diagnostics
+}
+
+enum Name {
+    Entry(Entry),
+    Chain(Chain),
+}
+
+impl Name {
+    fn name(&self) -> &str {
+        match self {
+            Name::Entry(entry) => &entry.name,
+            Name::Chain(chain) => &chain.name,
+        }
+    }
+
+    fn layer(&self) -> Layer {
+        match self {
+            Name::Entry(entry) => entry.layer,
+            Name::Chain(chain) => chain.layer,
+        }
+    }
+
+    fn defined(&self) -> &Location {
+        match self {
+            Name::Entry(entry) => &entry.defined,
+            Name::Chain(chain) => &chain.defined,
+        }
+    }
+
+    /// Remembers a definition that lost.
+    fn override_with(&mut self, loser: Name) {
+        let overrides = match self {
+            Name::Entry(entry) => &mut entry.overrides,
+            Name::Chain(chain) => &mut chain.overrides,
+        };
+        overrides.push(loser.defined().clone());
+    }
+}
+
+fn cannot_read(error: &std::io::Error) -> String {
+    format!("cannot be read: {error}")
+}
+
+fn is_absence(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A root folder with files, and the environment of a process that lives in it.
+    fn world(files: &[(&str, &str)]) -> (tempfile::TempDir, Environment) {
+        let root = tempfile::tempdir().expect("a folder");
+        for (path, text) in files {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+            fs::write(path, text).expect("written");
+        }
+        let environment = Environment {
+            secure: false,
+            plugins: None,
+            plugin_path: Vec::new(),
+            user: Some(root.path().join("home/dat")),
+            root: root.path().to_owned(),
+            executable: None,
+        };
+        (root, environment)
+    }
+
+    fn provider(name: &str, library: &str) -> String {
+        format!("[provider.{name}]\nlibrary = {library:?}\n")
+    }
+
+    #[test]
+    fn with_no_file_the_built_in_default_applies() {
+        let (_root, environment) = world(&[]);
+        let (entries, _) = layered(&environment).expect("valid");
+        let names: Vec<_> = entries.iter().map(|entry| entry.name.as_str()).collect();
+        assert_eq!(names, ["loopback0", "shm0"]);
+        assert!(entries.iter().all(|entry| entry.layer == Layer::Default));
+    }
+
+    #[test]
+    fn the_earlier_layer_wins_and_the_losers_are_remembered() {
+        let (root, mut environment) = world(&[
+            ("env.toml", &provider("shm0", "env.so")),
+            ("home/dat/plugins.toml", &provider("shm0", "user.so")),
+            ("home/dat/plugins.d/a.toml", &provider("a", "user-a.so")),
+            ("etc/dat/plugins.toml", &provider("shm0", "system.so")),
+            ("etc/dat/plugins.d/b.toml", &provider("b", "b.so")),
+            ("etc/dat/plugins.d/.hidden.toml", "nonsense"),
+            ("etc/dat/plugins.d/readme.txt", "nonsense"),
+            ("usr/share/dat/plugins.d/a.toml", &provider("a", "vendor-a.so")),
+        ]);
+        environment.plugins = Some(root.path().join("env.toml"));
+        let (entries, _) = layered(&environment).expect("valid");
+        let of = |name: &str| entries.iter().find(|entry| entry.name == name).expect("there");
+        assert_eq!((of("shm0").library.as_str(), of("shm0").layer), ("env.so", Layer::Environment));
+        assert_eq!(of("shm0").overrides.len(), 3, "user, system, default");
+        assert_eq!((of("a").library.as_str(), of("a").overrides.len()), ("user-a.so", 1));
+        assert_eq!(of("b").layer, Layer::System);
+    }
+
+    #[test]
+    fn a_name_twice_in_one_layer_is_an_error_that_names_both_places() {
+        let (_root, environment) = world(&[
+            ("etc/dat/plugins.d/a.toml", &provider("x", "1.so")),
+            ("etc/dat/plugins.d/b.toml", &provider("x", "2.so")),
+        ]);
+        let text = layered(&environment).expect_err("duplicate").to_string();
+        assert!(text.contains("b.toml:1:11: \"x\" is defined at "), "{text}");
+        assert!(text.contains("a.toml:1:11 already"), "{text}");
+    }
+
+    #[test]
+    fn a_named_file_must_exist_and_found_files_must_be_sound() {
+        let (root, mut environment) = world(&[("etc/dat/plugins.toml", "[provider")]);
+        environment.plugins = Some(root.path().join("absent.toml"));
+        let error = layered(&environment).expect_err("two mistakes");
+        assert_eq!(error.diagnostics.len(), 2, "{error}");
+        assert!(error.to_string().contains("absent.toml: cannot be read: No such file"), "{error}");
+        assert!(error.to_string().contains("plugins.toml:1:"), "{error}");
+    }
+
+    #[test]
+    fn a_file_everybody_may_write_is_refused_in_a_layer() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let (root, environment) = world(&[("etc/dat/plugins.toml", &provider("x", "x.so"))]);
+        let path = root.path().join("etc/dat/plugins.toml");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).expect("set");
+        let text = layered(&environment).expect_err("refused").to_string();
+        assert!(text.contains("chmod o-w"), "{text}");
+    }
+
+    #[test]
+    fn a_chain_may_cross_layers_but_not_name_what_is_not_there() {
+        let (root, environment) = world(&[
+            ("home/dat/plugins.toml", "[chain]\nfast = [\"ib0\", \"shm0\"]\n"),
+            ("etc/dat/plugins.toml", &provider("ib0", "ib.so")),
+        ]);
+        let (_, chains) = layered(&environment).expect("valid");
+        assert_eq!(chains[0].steps, ["ib0", "shm0"]);
+        fs::write(root.path().join("home/dat/plugins.toml"), "[chain]\nfast = [\"shmo\"]\n")
+            .expect("written");
+        let text = layered(&environment).expect_err("unknown step").to_string();
+        assert!(text.contains("plugins.toml:2:1: ") && text.contains("did you mean \"shm0\"?"), "{text}");
+        fs::write(root.path().join("home/dat/plugins.toml"), "[chain]\na = [\"b\"]\nb = [\"shm0\"]\n")
+            .expect("w");
+        assert!(layered(&environment).expect_err("nested").to_string().contains("it is a chain"));
+    }
+}

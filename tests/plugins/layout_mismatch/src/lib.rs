@@ -1,0 +1,49 @@
+//! The note is right, the root module is another type under the same name.
+
+// The derive macro writes paths that start at `::abi_stable`; this makes them lead here and on to the one that
+// dat-plugin uses, so that this crate depends on nothing else.
+extern crate self as abi_stable;
+#[doc(hidden)]
+pub use dat_plugin::abi_stable::*;
+
+use dat_plugin::abi_stable::library::RootModule;
+use dat_plugin::abi_stable::prefix_type::PrefixTypeTrait as _;
+use dat_plugin::abi_stable::sabi_types::VersionStrings;
+use dat_plugin::{Note, ProviderInfo};
+
+#[used]
+#[unsafe(link_section = ".note.dat.plugin")]
+static NOTE: Note = Note::new(ProviderInfo {
+    name: "test-layout-mismatch",
+    version: env!("CARGO_PKG_VERSION"),
+    description: "for tests of the loader",
+});
+
+/// Named as the real one, with other fields.
+#[repr(C)]
+#[derive(StableAbi)]
+#[sabi(kind(Prefix(prefix_ref = PluginModuleRef)))]
+#[sabi(missing_field(panic))]
+pub struct PluginModule {
+    /// A major version that is 64 bits wide.
+    pub abi_major: u64,
+    /// Nothing the host knows.
+    #[sabi(last_prefix_field)]
+    pub surprise: extern "C" fn() -> u64,
+}
+
+impl RootModule for PluginModuleRef {
+    abi_stable::declare_root_module_statics! {PluginModuleRef}
+    const BASE_NAME: &'static str = "dat_plugin";
+    const NAME: &'static str = "dat_plugin";
+    const VERSION_STRINGS: VersionStrings = abi_stable::package_version_strings!();
+}
+
+extern "C" fn surprise() -> u64 {
+    42
+}
+
+#[abi_stable::export_root_module]
+fn dat_plugin_root() -> PluginModuleRef {
+    PluginModule { abi_major: 1, surprise }.leak_into_prefix()
+}
