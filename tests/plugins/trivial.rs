@@ -5,8 +5,9 @@
 use std::sync::Arc;
 
 use dat_plugin::{
-    Access, Caps, Channel, ChannelAttr, Completion, Config, ConnectParam, Device, DeviceAttr, Event, Failure, Keys,
-    Listener, Probe, Provider, ProviderInfo, Queue, RecvRequest, RejectReason, Request, SockAddr, Status,
+    Access, Caps, Channel, ChannelAttr, Completion, Config, ConnectParam, Device, DeviceAttr, Event, Failure,
+    Keys, Listener, Probe, Provider, ProviderInfo, Queue, RecvRequest, RejectReason, Request, SockAddr,
+    Status,
 };
 
 /// The provider.
@@ -21,8 +22,11 @@ pub struct TrivialObject;
 impl Provider for Trivial {
     type Device = TrivialDevice;
 
-    const INFO: ProviderInfo =
-        ProviderInfo { name: NAME, version: env!("CARGO_PKG_VERSION"), description: "for tests of the loader" };
+    const INFO: ProviderInfo = ProviderInfo {
+        name: NAME,
+        version: env!("CARGO_PKG_VERSION"),
+        description: "for tests of the loader",
+    };
 
     fn open(config: &Config) -> Result<Arc<TrivialDevice>, Failure> {
         config.check_known(&["fail"])?;

@@ -1,2 +1,122 @@
-//! The project's own commands.
-fn main() {}
+//! The project's own commands: `cargo xtask`, without arguments for the list.
+#![forbid(unsafe_code)]
+
+mod cargo;
+mod demo;
+mod deps;
+mod docs;
+mod leg;
+mod legs;
+mod process;
+mod suite;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use leg::{Outcome, Report};
+
+/// A command: its name, its options, what it does, and the function that does it.
+struct Command {
+    name: &'static str,
+    options: &'static [&'static str],
+    about: &'static str,
+    run: fn(&[String]) -> Report,
+}
+
+const COMMANDS: [Command; 9] = [
+    Command {
+        name: "demo",
+        options: &[],
+        about: "build, list providers, connect two processes by name, verify bytes, measure",
+        run: |_| demo::run(),
+    },
+    Command {
+        name: "test",
+        options: &["--quick", "--list"],
+        about: "all of CI; --quick leaves out the legs that take minutes, --list names the legs",
+        run: suite::run,
+    },
+    Command {
+        name: "docs",
+        options: &["--check"],
+        about: "write the files of docs/ that are printed from code; --check only compares",
+        run: |options| docs::run(options.iter().any(|option| option == "--check")),
+    },
+    Command { name: "deps", options: &[], about: "check which crate depends on which", run: |_| deps::run() },
+    Command {
+        name: "conformance",
+        options: &[],
+        about: "the clauses of the contract over every provider, and the matrix",
+        run: |_| legs::conformance::run(),
+    },
+    Command {
+        name: "miri",
+        options: &[],
+        about: "undefined behaviour: types, engine over loopback, loopback, the shm ring (nightly)",
+        run: |_| legs::miri::run(),
+    },
+    Command {
+        name: "loom",
+        options: &[],
+        about: "every interleaving of the shm ring's small cases",
+        run: |_| legs::loom::run(),
+    },
+    Command {
+        name: "tsan",
+        options: &[],
+        about: "data races: engine and loopback under ThreadSanitizer (nightly)",
+        run: |_| legs::tsan::run(),
+    },
+    Command {
+        name: "bench",
+        options: &[],
+        about: "a short run of every benchmark, to see that they work",
+        run: |_| legs::bench::run(),
+    },
+];
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1);
+    let name = arguments.next().unwrap_or_else(|| "help".to_owned());
+    let options: Vec<String> = arguments.collect();
+    if ["help", "--help", "-h"].contains(&name.as_str()) || options.iter().any(|o| o == "--help" || o == "-h")
+    {
+        help();
+        return ExitCode::SUCCESS;
+    }
+    let Some(command) = COMMANDS.iter().find(|command| command.name == name) else {
+        eprintln!("xtask: there is no command {name:?}; `cargo xtask help` lists them");
+        return ExitCode::from(2);
+    };
+    if let Some(unknown) = options.iter().find(|option| !command.options.contains(&option.as_str())) {
+        eprintln!("xtask {name}: there is no option {unknown:?}; known are: {:?}", command.options);
+        return ExitCode::from(2);
+    }
+    match (command.run)(&options) {
+        Ok(Outcome::Passed(detail)) => {
+            println!("xtask {name}: {detail}");
+            ExitCode::SUCCESS
+        }
+        Ok(Outcome::NotRun(reason)) => {
+            println!("xtask {name}: NOT RUN: {reason}");
+            ExitCode::from(3)
+        }
+        Err(message) => {
+            eprintln!("xtask {name}: failed: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn help() {
+    println!("cargo xtask COMMAND [OPTION]...\n\nCommands:");
+    for Command { name, options, about, .. } in &COMMANDS {
+        println!("  {:<24} {about}", format!("{name} {}", options.join(" ")));
+    }
+    println!("\nExit status: 0 passed, 1 failed, 2 wrong usage, 3 could not run here.");
+}
+
+/// The workspace's root.
+fn root() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+}

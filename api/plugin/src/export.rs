@@ -26,9 +26,9 @@ macro_rules! export_provider {
                 $crate::export::root_module::<$provider>()
             }
 
-            // The name is `abi_stable::library::ROOT_MODULE_LOADER_NAME`. Written out rather than left to abi_stable's
-            // attribute, which asks for a dependency of the plugin's own on abi_stable.
-            #[unsafe(export_name = "_1as_0lib_1header_0root_bmodule_bloader")]
+            // A name of the crate's own, so that several providers can be linked into one program, as tests do; and
+            // written out rather than left to abi_stable's attribute, which asks for a dependency of the plugin's own.
+            #[unsafe(export_name = concat!("dat_plugin_header_", env!("CARGO_CRATE_NAME")))]
             #[used]
             static DAT_PLUGIN_HEADER: LibHeader =
                 // SAFETY: the constructor returns a `PluginModuleRef`, by the type of what it calls.
@@ -38,20 +38,6 @@ macro_rules! export_provider {
         };
     };
 }
-
-const _: () = {
-    // The name in the macro above is the one that is looked for.
-    let (ours, theirs) = (
-        b"_1as_0lib_1header_0root_bmodule_bloader",
-        abi_stable::library::ROOT_MODULE_LOADER_NAME.as_bytes(),
-    );
-    assert!(ours.len() == theirs.len());
-    let mut i = 0;
-    while i < ours.len() {
-        assert!(ours[i] == theirs[i]);
-        i += 1;
-    }
-};
 
 /// What the loader calls to get the root module of provider `P`.
 pub fn root_module<P: Provider>() -> abi_stable::library::RootModuleResult {

@@ -5,7 +5,9 @@ use abi_stable::library::RootModule;
 use abi_stable::package_version_strings;
 use abi_stable::sabi_types::VersionStrings;
 
-use crate::ops::{ChannelOps, DeviceOps, ListenerOps, ProbeOps, ProviderOps, QueueOps, Str};
+#[cfg(not(feature = "abi-minor-0"))]
+use crate::ops::ProbeOps;
+use crate::ops::{ChannelOps, DeviceOps, ListenerOps, ProviderOps, QueueOps, Str};
 
 /// Changes when a table changes shape.
 pub const ABI_MAJOR: u32 = 1;
@@ -53,4 +55,37 @@ impl RootModule for PluginModuleRef {
     const BASE_NAME: &'static str = "dat_plugin";
     const NAME: &'static str = "dat_plugin";
     const VERSION_STRINGS: VersionStrings = package_version_strings!();
+}
+
+/// The root module as version 1.0 had it. A plugin of that version is compared with this: abi_stable accepts a module
+/// with more fields than the host knows, but none with fewer.
+#[cfg(not(feature = "abi-minor-0"))]
+#[allow(dead_code, reason = "compared, then read as the current module")]
+pub(crate) mod v1_0 {
+    use super::*;
+
+    #[repr(C)]
+    #[derive(StableAbi)]
+    #[sabi(kind(Prefix(prefix_ref = PluginModuleRef)))]
+    #[sabi(missing_field(panic))]
+    pub struct PluginModule {
+        pub abi_major: u32,
+        pub abi_minor: u32,
+        pub name: Str,
+        pub version: Str,
+        pub description: Str,
+        pub provider: &'static ProviderOps,
+        pub device: &'static DeviceOps,
+        pub channel: &'static ChannelOps,
+        pub queue: &'static QueueOps,
+        #[sabi(last_prefix_field)]
+        pub listener: &'static ListenerOps,
+    }
+
+    impl RootModule for PluginModuleRef {
+        abi_stable::declare_root_module_statics! {PluginModuleRef}
+        const BASE_NAME: &'static str = "dat_plugin";
+        const NAME: &'static str = "dat_plugin";
+        const VERSION_STRINGS: VersionStrings = package_version_strings!();
+    }
 }

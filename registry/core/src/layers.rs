@@ -25,7 +25,7 @@ pub(crate) fn layered(environment: &Environment) -> Result<Found, RegistryError>
     if let Some(file) = &environment.plugins {
         reading.named_file(file, Layer::Environment);
     }
-    if let Some(folder) = &environment.user {
+    if let Some(folder) = environment.user.as_ref().filter(|folder| is_own(folder)) {
         reading.optional_file(&folder.join("plugins.toml"), Layer::User);
         reading.drop_ins(&folder.join("plugins.d"), Layer::User);
     }
@@ -217,6 +217,16 @@ impl Name {
         };
         overrides.push(loser.defined().clone());
     }
+}
+
+/// Whether the user's folder can be reached at all. A service that gave up root's rights may still have root's HOME:
+/// what lies there is not its configuration, and no reason to fail.
+fn is_own(folder: &Path) -> bool {
+    let closed = folder.metadata().is_err_and(|error| error.kind() == ErrorKind::PermissionDenied);
+    if closed {
+        tracing::warn!(target: "dat.registry", folder = %folder.display(), "not reachable for this user, left out");
+    }
+    !closed
 }
 
 fn cannot_read(error: &std::io::Error) -> String {

@@ -131,11 +131,13 @@ pub(super) fn check(
     check_limits(call, ia, attr)?;
     check_directions(call, attr, wiring)?;
     check_flags(call, attr)?;
-    for (name, value) in attr.transport_specific.iter().chain(&attr.provider_specific) {
-        let message = format!("specific attribute {name:?} = {value:?} is not known to this provider");
-        return Err(error::parameter(call, Subtype::None, message));
+    match attr.transport_specific.iter().chain(&attr.provider_specific).next() {
+        None => Ok(()),
+        Some((name, value)) => {
+            let message = format!("specific attribute {name:?} = {value:?} is not known to this provider");
+            Err(error::parameter(call, Subtype::None, message))
+        }
     }
-    Ok(())
 }
 
 fn check_limits(call: &'static str, ia: &Arc<IaInner>, attr: &EpAttr) -> Result<()> {

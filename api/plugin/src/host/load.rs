@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::path::{Path, PathBuf};
 use std::{fmt, ptr};
 
-use abi_stable::library::{LibraryError, lib_header_from_path};
+use abi_stable::library::{AbiHeaderRef, LibHeader, LibraryError};
 use abi_stable::prefix_type::PrefixTypeTrait;
 
 use super::{Device, call};
@@ -92,7 +92,18 @@ impl std::error::Error for LoadError {
 
 /// What a plugin's file says of itself, read without running any of it: interface version, name, version.
 pub fn inspect(path: &Path) -> Result<((u32, u32), String, String), LoadError> {
-    use object::{Object as _, ObjectSection as _};
+    read(path).map(|(said, _)| said)
+}
+
+/// Interface version, name, version.
+type Said = ((u32, u32), String, String);
+
+/// What every plugin exports the way to its root module as: this and the name of its crate.
+const HEADER_PREFIX: &str = "dat_plugin_header_";
+
+/// As [`inspect`], and the symbol of the plugin's header, if it exports one.
+fn read(path: &Path) -> Result<(Said, Option<String>), LoadError> {
+    use object::{Object as _, ObjectSection as _, ObjectSymbol as _};
     let bytes = std::fs::read(path).map_err(LoadError::Unreadable)?;
     let file = object::File::parse(&*bytes).map_err(|error| LoadError::NotALibrary(error.to_string()))?;
     if file.kind() != object::ObjectKind::Dynamic {
@@ -111,26 +122,37 @@ pub fn inspect(path: &Path) -> Result<((u32, u32), String, String), LoadError> {
     let section = file.section_by_name(Note::SECTION).ok_or(LoadError::NotAPlugin)?;
     let data = section.data().map_err(|error| LoadError::NotALibrary(error.to_string()))?;
     let (major, minor, name, version) = Note::parse(data).ok_or(LoadError::NotAPlugin)?;
-    Ok(((major, minor), name, version))
+    let mut symbols = file.dynamic_symbols().filter(|symbol| !symbol.is_undefined());
+    let header = symbols.find_map(|symbol| symbol.name().ok().filter(|n| n.starts_with(HEADER_PREFIX)));
+    Ok((((major, minor), name, version), header.map(str::to_owned)))
 }
 
 impl Plugin {
     /// Loads a plugin from its file. It stays loaded for the life of the process.
     pub fn load(path: &Path) -> Result<Plugin, LoadError> {
-        let (abi, ..) = inspect(path)?;
+        let ((abi, ..), symbol) = read(path)?;
         if !(ABI_OLDEST_MAJOR..=ABI_MAJOR).contains(&abi.0) {
             return Err(LoadError::Version { plugin: abi });
         }
-        // Opened here first for the flags: every symbol resolved now, not in the middle of a run; nothing visible to
-        // other libraries; never unloaded. The second open below finds it loaded.
+        let symbol = symbol.ok_or_else(|| {
+            LoadError::Layout(format!("it exports no symbol {HEADER_PREFIX} with its name"))
+        })?;
+        // Every symbol resolved now, not in the middle of a run; nothing visible to other libraries; never unloaded.
         let flags = libloading::os::unix::RTLD_NOW | libloading::os::unix::RTLD_LOCAL | RTLD_NODELETE;
         // SAFETY: running the library's constructors is what loading a plugin means; the file passed the checks above,
         // and the registry's for trust.
         let library = unsafe { libloading::os::unix::Library::open(Some(path), flags) }
-            .map_err(|error| LoadError::Loader(error.to_string()))?;
-        std::mem::forget(library);
-        let header = lib_header_from_path(path).map_err(load_error)?;
-        let module = header.init_root_module::<PluginModuleRef>().map_err(load_error)?;
+            .map_err(|error| LoadError::Loader(loader_said(&error)))?;
+        // SAFETY: a symbol of this name is a header of abi_stable's, by `export_provider`; `upgrade` compares its magic
+        // number and version before anything else is read; the library is never unloaded.
+        let header = unsafe {
+            let header = *library
+                .get::<AbiHeaderRef>(symbol.as_bytes())
+                .map_err(|error| LoadError::Loader(loader_said(&error)))?;
+            std::mem::forget(library);
+            header.upgrade().map_err(load_error)?
+        };
+        let module = root_module(header, abi.1)?;
         Plugin::start(module, Some(path.to_owned()))
     }
 
@@ -225,6 +247,25 @@ impl fmt::Debug for Plugin {
 
 const RTLD_NODELETE: i32 = 0x1000;
 
+/// The root module, its layout compared with what a plugin of this minor version has.
+fn root_module(header: &LibHeader, minor: u32) -> Result<PluginModuleRef, LoadError> {
+    #[cfg(not(feature = "abi-minor-0"))]
+    if minor == 0 {
+        use abi_stable::prefix_type::PrefixRefTrait as _;
+        let module = header.init_root_module::<crate::module::v1_0::PluginModuleRef>().map_err(load_error)?;
+        // SAFETY: the current module begins with the fields of 1.0, which were just compared; a later field is read
+        // only if the module's own metadata, made by the plugin with its value, says that it is there.
+        return Ok(PluginModuleRef::from_prefix_ref(unsafe { module.to_prefix_ref().cast() }));
+    }
+    let _ = minor;
+    header.init_root_module::<PluginModuleRef>().map_err(load_error)
+}
+
+/// The dynamic loader's own words, which libloading keeps below its error.
+fn loader_said(error: &libloading::Error) -> String {
+    std::error::Error::source(error).map_or_else(|| error.to_string(), |source| source.to_string())
+}
+
 fn load_error(error: LibraryError) -> LoadError {
     match error {
         LibraryError::OpenError { err, .. } => LoadError::Loader(err.to_string()),
@@ -232,10 +273,14 @@ fn load_error(error: LibraryError) -> LoadError {
     }
 }
 
-/// Layout reports run to pages; their head says what differs.
+/// Layout reports run to pages; the first difference stands behind the first `Error:`.
 fn first_lines(text: &str) -> String {
-    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).take(8).collect();
-    lines.join("; ")
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let Some(error) = lines.find_map(|line| line.strip_prefix("Error:")) else {
+        return text.lines().take(8).map(str::trim).collect::<Vec<_>>().join(" ");
+    };
+    let details: Vec<&str> = lines.take_while(|line| !line.starts_with("Error:")).take(8).collect();
+    format!("{error}. {}", details.join(" "))
 }
 
 fn with_raw<T>(config: &Config, f: impl FnOnce(*const RawConfig) -> T) -> T {

@@ -6,7 +6,7 @@ extern crate self as abi_stable;
 #[doc(hidden)]
 pub use dat_plugin::abi_stable::*;
 
-use dat_plugin::abi_stable::library::RootModule;
+use dat_plugin::abi_stable::library::{CheckTypeLayout, LibHeader, RootModule, RootModuleResult};
 use dat_plugin::abi_stable::prefix_type::PrefixTypeTrait as _;
 use dat_plugin::abi_stable::sabi_types::VersionStrings;
 use dat_plugin::{Note, ProviderInfo};
@@ -43,7 +43,14 @@ extern "C" fn surprise() -> u64 {
     42
 }
 
-#[abi_stable::export_root_module]
-fn dat_plugin_root() -> PluginModuleRef {
-    PluginModule { abi_major: 1, surprise }.leak_into_prefix()
+extern "C" fn root_module() -> RootModuleResult {
+    abi_stable::library::__call_root_module_loader(|| {
+        PluginModule { abi_major: 1, surprise }.leak_into_prefix()
+    })
 }
+
+#[used]
+#[unsafe(export_name = "dat_plugin_header_dat_test_layout_mismatch")]
+static HEADER: LibHeader =
+    // SAFETY: the constructor returns a `PluginModuleRef`, by the type of what it calls.
+    unsafe { LibHeader::from_constructor::<PluginModuleRef>(root_module, CheckTypeLayout::Yes) };

@@ -1,0 +1,194 @@
+//! Posting operations.
+
+use std::ops::RangeBounds;
+
+use arrayvec::ArrayVec;
+use dat_types::{CompletionFlags, Error, LmrTriplet, Result, ReturnType, RmrTriplet, Subtype};
+
+use super::inflight::MARK;
+use super::{Ep, Owner};
+use crate::region::{Slice, bounds};
+use crate::Buffer;
+
+/// Most segments of one post, whatever the provider.
+const MAX_SEGMENTS: usize = 32;
+
+/// An operation on regions, to be posted. Must be used: nothing happens before [`Post::post`].
+#[must_use = "nothing happens before it is posted"]
+#[derive(Debug)]
+pub struct Post<'a> {
+    ep: &'a Owner,
+    what: What,
+    segments: ArrayVec<LmrTriplet, MAX_SEGMENTS>,
+    too_many: bool,
+    cookie: u64,
+    flags: CompletionFlags,
+}
+
+/// A post of a buffer that was not accepted: why, and the buffer.
+#[derive(Debug)]
+pub struct Refused {
+    /// Why.
+    pub error: Error,
+    /// Given back.
+    pub buffer: Buffer,
+}
+
+impl From<Refused> for Error {
+    /// Drops the buffer.
+    fn from(refused: Refused) -> Error {
+        refused.error
+    }
+}
+
+#[derive(Debug)]
+enum What {
+    Recv,
+    Send,
+    Write(RmrTriplet),
+    Read(RmrTriplet),
+}
+
+impl Ep {
+    /// Receives into a buffer. It is the endpoint's until the completion; [`Ep::reclaim`] gives it back. On failure it
+    /// comes back at once.
+    pub fn recv(&self, buffer: Buffer) -> std::result::Result<(), Refused> {
+        let iov = [buffer.triplet(0, u32::try_from(buffer.len()).unwrap_or(u32::MAX))];
+        self.with_buffer(buffer, |engine, cookie| engine.post_recv(&iov, cookie, CompletionFlags::empty()))
+    }
+
+    /// Sends a part of a buffer, as [`Ep::recv`].
+    ///
+    /// # Panics
+    /// When the range does not lie inside.
+    pub fn send(
+        &self,
+        buffer: Buffer,
+        range: impl RangeBounds<usize>,
+    ) -> std::result::Result<(), Refused> {
+        let (offset, len) = bounds(buffer.len(), range);
+        let iov = [buffer.triplet(offset, len)];
+        self.with_buffer(buffer, |engine, cookie| engine.post_send(&iov, cookie, CompletionFlags::empty()))
+    }
+
+    /// Writes a part of a buffer to a peer's memory, as [`Ep::recv`].
+    ///
+    /// # Panics
+    /// When the range does not lie inside.
+    pub fn write(
+        &self,
+        buffer: Buffer,
+        range: impl RangeBounds<usize>,
+        remote: RmrTriplet,
+    ) -> std::result::Result<(), Refused> {
+        let (offset, len) = bounds(buffer.len(), range);
+        let iov = [buffer.triplet(offset, len)];
+        let flags = CompletionFlags::empty();
+        self.with_buffer(buffer, |engine, cookie| engine.post_rdma_write(&iov, cookie, remote, flags))
+    }
+
+    /// Reads a peer's memory into a buffer, as [`Ep::recv`].
+    pub fn read(&self, buffer: Buffer, remote: RmrTriplet) -> std::result::Result<(), Refused> {
+        let iov = [buffer.triplet(0, u32::try_from(buffer.len()).unwrap_or(u32::MAX))];
+        let flags = CompletionFlags::empty();
+        self.with_buffer(buffer, |engine, cookie| engine.post_rdma_read(&iov, cookie, remote, flags))
+    }
+
+    /// A receive into regions, to be posted.
+    #[inline]
+    pub fn recv_into(&self, segments: &[Slice]) -> Post<'_> {
+        Post::new(&self.0, What::Recv, segments)
+    }
+
+    /// A send from regions, to be posted.
+    #[inline]
+    pub fn send_from(&self, segments: &[Slice]) -> Post<'_> {
+        Post::new(&self.0, What::Send, segments)
+    }
+
+    /// An RDMA write from regions to a peer's memory, to be posted.
+    #[inline]
+    pub fn write_from(&self, segments: &[Slice], remote: RmrTriplet) -> Post<'_> {
+        Post::new(&self.0, What::Write(remote), segments)
+    }
+
+    /// An RDMA read of `remote.length` bytes of a peer's memory into regions, to be posted.
+    #[inline]
+    pub fn read_into(&self, segments: &[Slice], remote: RmrTriplet) -> Post<'_> {
+        Post::new(&self.0, What::Read(remote), segments)
+    }
+
+    fn with_buffer(
+        &self,
+        buffer: Buffer,
+        post: impl FnOnce(&dat_engine::Ep, u64) -> Result<()>,
+    ) -> std::result::Result<(), Refused> {
+        // In before the post: its completion may be taken by another thread before the post returns.
+        let cookie = self.0.inflight.put(buffer);
+        match post(&self.0.engine, cookie) {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                let buffer = self.0.inflight.take(cookie).expect("put there above; its cookie was told to nobody");
+                Err(Refused { error, buffer })
+            }
+        }
+    }
+}
+
+impl<'a> Post<'a> {
+    #[inline]
+    fn new(ep: &'a Owner, what: What, segments: &[Slice]) -> Post<'a> {
+        let mut list = ArrayVec::new();
+        let too_many = segments.len() > MAX_SEGMENTS;
+        list.extend(segments.iter().take(MAX_SEGMENTS).map(|slice| slice.0));
+        Post { ep, what, segments: list, too_many, cookie: 0, flags: CompletionFlags::empty() }
+    }
+
+    /// Comes back in the completion; the highest bit must be 0.
+    #[inline]
+    pub fn cookie(mut self, cookie: u64) -> Post<'a> {
+        self.cookie = cookie;
+        self
+    }
+
+    /// Completion flags of this post.
+    #[inline]
+    pub fn flags(mut self, flags: CompletionFlags) -> Post<'a> {
+        self.flags = flags;
+        self
+    }
+
+    /// No event when it succeeds.
+    #[inline]
+    pub fn suppress(self) -> Post<'a> {
+        let flags = self.flags | CompletionFlags::SUPPRESS;
+        self.flags(flags)
+    }
+
+    /// Posts it. Never blocks; no allocation, no system call unless a sleeping peer must be woken.
+    #[inline]
+    pub fn post(self) -> Result<()> {
+        if self.cookie & MARK != 0 {
+            return Err(COOKIE);
+        }
+        if self.too_many {
+            return Err(TOO_MANY);
+        }
+        let (engine, iov) = (&self.ep.engine, &self.segments[..]);
+        match self.what {
+            What::Recv => engine.post_recv(iov, self.cookie, self.flags),
+            What::Send => engine.post_send(iov, self.cookie, self.flags),
+            What::Write(remote) => engine.post_rdma_write(iov, self.cookie, remote, self.flags),
+            What::Read(remote) => engine.post_rdma_read(iov, self.cookie, remote, self.flags),
+        }
+    }
+}
+
+const COOKIE: Error = Error::fixed(
+    "dat_ep_post",
+    ReturnType::InvalidParameter,
+    Subtype::Arg4,
+    "cookies with the highest bit set are taken by buffers; use one below 2^63",
+);
+const TOO_MANY: Error =
+    Error::fixed("dat_ep_post", ReturnType::InvalidParameter, Subtype::Arg2, "more than 32 segments in one post");

@@ -1,0 +1,158 @@
+//! Event dispatchers and events.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use dat_types::{
+    AsyncReason, ConnectionKind, DtoCompletion, EventData, ObjectId, Result, ReturnType, Timeout,
+};
+
+use crate::{Ia, Request};
+
+/// An event dispatcher: a queue of events. Cheap to clone; freed with the last clone and the last thing that feeds it.
+#[derive(Clone, Debug)]
+pub struct Evd(Arc<Owner>);
+
+#[derive(Debug)]
+struct Owner {
+    engine: dat_engine::Evd,
+    ia: Ia,
+    owned: bool,
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        if self.owned {
+            // Fails only when the adapter was closed under it.
+            let _ = self.engine.free();
+        }
+    }
+}
+
+/// What happened.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// A posted operation is done; a buffer that was posted comes back with [`crate::Ep::reclaim`].
+    Completion(DtoCompletion),
+    /// A peer asks to connect. Dropping the request rejects it.
+    Request(Request),
+    /// A connection changed.
+    Connection {
+        /// How.
+        kind: ConnectionKind,
+        /// The endpoint, see [`crate::Ep::id`].
+        ep: ObjectId,
+        /// The peer's private data: with `Established` on the connecting side, and with `PeerRejected`.
+        private_data: Box<[u8]>,
+    },
+    /// An asynchronous error or notice.
+    Async {
+        /// The affected object.
+        object: ObjectId,
+        /// What about it.
+        reason: AsyncReason,
+    },
+    /// A software event, with the poster's own value.
+    Software(u64),
+}
+
+impl Evd {
+    pub(crate) fn new(ia: &Ia, engine: dat_engine::Evd) -> Evd {
+        Evd(Arc::new(Owner { engine, ia: ia.clone(), owned: true }))
+    }
+
+    pub(crate) fn borrowed(ia: &Ia, engine: dat_engine::Evd) -> Evd {
+        Evd(Arc::new(Owner { engine, ia: ia.clone(), owned: false }))
+    }
+
+    /// Its id.
+    pub fn id(&self) -> ObjectId {
+        self.0.engine.id()
+    }
+
+    /// The oldest event, or `None`. Never blocks; no system call, no allocation.
+    #[inline]
+    pub fn poll(&self) -> Result<Option<Event>> {
+        match self.0.engine.dequeue() {
+            Ok(event) => self.event(event.data),
+            Err(error) if error.kind() == ReturnType::QueueEmpty => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The oldest event; blocks at most for `timeout`, and then gives `None`. A signal gives `DAT_INTERRUPTED_CALL`,
+    /// the end of the adapter `DAT_ABORT`. One thread may wait at a time.
+    pub fn wait(&self, timeout: Duration) -> Result<Option<Event>> {
+        self.wait_for(1, Timeout::from(timeout))
+    }
+
+    /// The oldest event, however long it takes.
+    pub fn wait_forever(&self) -> Result<Event> {
+        loop {
+            if let Some(event) = self.wait_for(1, Timeout::INFINITE)? {
+                return Ok(event);
+            }
+        }
+    }
+
+    /// The oldest event once `threshold` are queued (`dat_evd_wait`); `None` when the time is up.
+    pub fn wait_for(&self, threshold: u32, timeout: Timeout) -> Result<Option<Event>> {
+        let threshold = i32::try_from(threshold).unwrap_or(i32::MAX);
+        match self.0.engine.wait(timeout, threshold) {
+            Ok((event, _)) => self.event(event.data),
+            Err(wait) if wait.error.kind() == ReturnType::TimeoutExpired => Ok(None),
+            Err(wait) => Err(wait.error),
+        }
+    }
+
+    /// Appends a software event.
+    pub fn post(&self, value: u64) -> Result<()> {
+        self.0.engine.post_se(value)
+    }
+
+    /// Arms the descriptor ([`AsFd`]): it becomes readable with the next event. `false`: there are events now, take
+    /// them first.
+    pub fn arm(&self) -> Result<bool> {
+        self.0.engine.arm()
+    }
+
+    /// A descriptor for epoll; arm it before each sleep, never read it.
+    pub fn fd(&self) -> Result<BorrowedFd<'_>> {
+        self.0.engine.fd()
+    }
+
+    /// All events from now on as a stream, for any executor.
+    #[cfg(feature = "async")]
+    pub fn stream(&self) -> Result<crate::EventStream> {
+        crate::EventStream::new(self)
+    }
+
+    /// The layer below.
+    pub fn engine(&self) -> &dat_engine::Evd {
+        &self.0.engine
+    }
+
+    #[inline]
+    fn event(&self, data: EventData) -> Result<Option<Event>> {
+        Ok(Some(match data {
+            EventData::Dto(completion) => Event::Completion(completion),
+            EventData::Connection { kind, ep, private_data } => Event::Connection { kind, ep, private_data },
+            EventData::ConnectionRequest { cr, .. } => Event::Request(Request::new(&self.0.ia, cr)?),
+            EventData::Async { object, reason } => Event::Async { object, reason },
+            EventData::Software(value) => Event::Software(value),
+            // Nothing of this API makes any other kind.
+            _ => return Ok(None),
+        }))
+    }
+}
+
+/// A dispatcher as something to poll: see [`Evd::arm`].
+impl AsFd for Evd {
+    /// # Panics
+    /// When the process has no descriptor left; [`Evd::fd`] tells instead.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd().expect("a descriptor for the event dispatcher")
+    }
+}

@@ -1,0 +1,885 @@
+//! One end of a connection: its phases, and what its two halves share.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::Duration;
+
+use dat_plugin::{
+    Channel, ChannelAttr, Completion, ConnectParam, Event, EventKind, Failure, RecvRequest, Request, Status,
+};
+
+use crate::device::{Dev, Source};
+use crate::handshake::{self, Addr, CMA, Hello, MAX_DATA, MEMBARRIER, Packet, Received};
+use crate::lock::Lock;
+use crate::one_sided;
+use crate::peer::Peer;
+use crate::queue::Que;
+use crate::rx::{NEVER, Rx};
+use crate::segment::Segment;
+use crate::tx::{Hint, Tx};
+use crate::wait;
+
+/// One end of a connection.
+#[derive(Clone)]
+pub struct ShmChannel(pub(crate) Arc<Chan>);
+
+pub(crate) struct Chan {
+    // Read by polls of an idle channel.
+    /// The word that is not 0 when there is something to receive.
+    pub(crate) peek: AtomicPtr<AtomicU32>,
+    pub(crate) hint: Hints,
+    /// What frames of the peer said of its counter.
+    pub(crate) acked: AtomicU32,
+    /// The peer's requests finished here, for frames to tell.
+    pub(crate) rx_completed: AtomicU32,
+    link: OnceLock<Link>,
+    pub(crate) dev: Arc<Dev>,
+    pub(crate) attr: ChannelAttr,
+    pub(crate) send_queue: Option<Arc<Que>>,
+    recv_queue: Option<Arc<Que>>,
+    rx: Lock<Rx>,
+    tx: Lock<Tx>,
+    phase: Mutex<Phase>,
+    me: Weak<Chan>,
+    port: u64,
+    /// A fault is known and awaits the event thread.
+    faulty: AtomicBool,
+    /// Its events are of no interest any more.
+    pub(crate) silent: AtomicBool,
+    watched: AtomicBool,
+    closed: AtomicBool,
+}
+
+/// A connection, from the handshake on.
+pub(crate) struct Link {
+    pub(crate) segment: Segment,
+    pub(crate) peer: Arc<Peer>,
+    pub(crate) hello: Hello,
+    recv_wake: Option<Arc<OwnedFd>>,
+    send_wake: Option<Arc<OwnedFd>>,
+    /// The arms of the peer's queues that were answered with a wake-up.
+    woke: [AtomicU32; 2],
+    /// One side does not take part in memory barriers: publishing needs a fence.
+    pub(crate) fence: bool,
+    /// Access through the kernel works both ways.
+    pub(crate) cma: AtomicBool,
+    cma_reason: String,
+    socket: Arc<OwnedFd>,
+    asked: Lock<Vec<(u64, bool)>>,
+    active: bool,
+    token: u64,
+}
+
+enum Phase {
+    Idle,
+    /// The request is sent.
+    Connecting { segment: Segment, socket: Arc<OwnedFd>, token: u64 },
+    /// The answer is sent, the peer's word awaited.
+    Accepting,
+    Live,
+    Stopped,
+}
+
+/// How a connection ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// This side's wish.
+    Local,
+    /// The peer's wish.
+    Peer,
+    /// The peer is gone.
+    Gone,
+    /// Something failed here, or the peer says so.
+    Fault,
+}
+
+/// What a poll looks at before it takes the lock of the requesting half.
+#[derive(Default)]
+pub(crate) struct Hints {
+    hint: AtomicU32,
+    need: AtomicU32,
+}
+
+impl Hints {
+    #[inline]
+    pub(crate) fn set(&self, hint: Hint, need: u32) {
+        self.need.store(need, Ordering::Relaxed);
+        self.hint.store(hint as u32, Ordering::Release);
+    }
+}
+
+impl Chan {
+    pub(crate) fn new(
+        dev: Arc<Dev>,
+        attr: &ChannelAttr,
+        send_queue: Option<Arc<Que>>,
+        recv_queue: Option<Arc<Que>>,
+        port: u64,
+    ) -> Arc<Chan> {
+        Arc::new_cyclic(|me| Chan {
+            peek: AtomicPtr::new((&raw const NEVER).cast_mut()),
+            hint: Hints::default(),
+            acked: AtomicU32::new(0),
+            rx_completed: AtomicU32::new(0),
+            link: OnceLock::new(),
+            attr: *attr,
+            rx: Lock::new(Rx::new(attr.max_recvs, attr.max_recv_segments, dev.reads_in(attr))),
+            tx: Lock::new(Tx::new(attr.max_requests, attr.max_request_segments, attr.max_reads_out)),
+            dev,
+            send_queue,
+            recv_queue,
+            phase: Mutex::new(Phase::Idle),
+            me: me.clone(),
+            port,
+            faulty: AtomicBool::new(false),
+            silent: AtomicBool::new(false),
+            watched: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+        })
+    }
+
+    // What queues call.
+
+    /// Whether a poll of the receiving half may find something.
+    #[inline]
+    pub(crate) fn rx_ready(&self) -> bool {
+        // SAFETY: points to a static, or into the segment of `link`, which lives as long as `self`.
+        unsafe { (*self.peek.load(Ordering::Acquire)).load(Ordering::Relaxed) != 0 }
+    }
+
+    /// Whether a poll of the requesting half may find something. Without `look`, only by what is known here already.
+    #[inline]
+    pub(crate) fn tx_ready(&self, look: bool) -> bool {
+        match self.hint.hint.load(Ordering::Acquire) {
+            0 => false,
+            1 => {
+                let need = self.hint.need.load(Ordering::Relaxed);
+                let past = |counter: u32| counter.wrapping_sub(need) as i32 > 0;
+                if past(self.acked.load(Ordering::Relaxed)) {
+                    return true;
+                }
+                let Some(link) = self.link.get().filter(|_| look) else { return false };
+                let peer = link.segment.peer();
+                past(peer.completed.load(Ordering::Relaxed)) || peer.fail.load(Ordering::Relaxed) != 0
+            }
+            _ => true,
+        }
+    }
+
+    /// Whether requests are under way.
+    pub(crate) fn tx_busy(&self) -> bool {
+        self.hint.hint.load(Ordering::Relaxed) != 0
+    }
+
+    #[inline]
+    pub(crate) fn poll_recv(&self, out: &mut [Completion]) -> usize {
+        match self.rx.try_lock() {
+            Some(mut rx) => rx.poll(self, self.link.get(), out),
+            None => 0,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn poll_send(&self, out: &mut [Completion]) -> usize {
+        match self.tx.try_lock() {
+            Some(mut tx) => tx.poll(self, self.link.get(), out),
+            None => 0,
+        }
+    }
+
+    /// Whether there is a completion for the receive queue, with everything done to make one.
+    pub(crate) fn rx_waiting(&self) -> bool {
+        let mut rx = self.rx.lock();
+        match self.link.get() {
+            Some(link) => rx.pump(self, link),
+            None => rx.has_completion(),
+        }
+    }
+
+    /// The same for the send queue.
+    pub(crate) fn tx_waiting(&self) -> bool {
+        let mut tx = self.tx.lock();
+        if let Some(link) = self.link.get()
+            && tx.busy()
+        {
+            tx.advance(self, link);
+        }
+        tx.has_completion()
+    }
+
+    /// A queue goes to sleep, or with 0 wakes up.
+    pub(crate) fn arm(&self, send: bool, recv: bool, number: u32) {
+        if let Some(link) = self.link.get() {
+            let own = link.segment.own();
+            if recv {
+                own.recv_armed.store(number, Ordering::Relaxed);
+            }
+            if send {
+                own.send_armed.store(number, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Has the event thread look after this channel in a while.
+    pub(crate) fn watch(&self) {
+        if !self.watched.swap(true, Ordering::AcqRel)
+            && let Some(me) = self.me.upgrade()
+        {
+            self.dev.timer.watch(me);
+        }
+    }
+
+    // What the event thread calls.
+
+    /// Makes all progress there is without the application; wakes its sleepers.
+    pub(crate) fn pump(&self) {
+        let Some(link) = self.link.get() else { return };
+        if self.rx.lock().pump(self, link)
+            && let Some(queue) = &self.recv_queue
+        {
+            queue.notify();
+        }
+        let ready = {
+            let mut tx = self.tx.lock();
+            if tx.busy() {
+                tx.advance(self, link);
+            }
+            tx.has_completion()
+        };
+        if ready && let Some(queue) = &self.send_queue {
+            queue.notify();
+        }
+    }
+
+    /// Looks after a channel that was watched. `idle` is how long nothing happened; the result says whether to go on,
+    /// and whether something did happen.
+    pub(crate) fn tend(&self, last: &mut u64) -> (bool, bool) {
+        let Some(link) = self.link.get() else {
+            self.watched.store(false, Ordering::Release);
+            return (false, false);
+        };
+        self.pump();
+        let (busy, wants, progress) = {
+            let tx = self.tx.lock();
+            (tx.busy() && !tx.has_completion(), tx.wants_room(), tx.progress())
+        };
+        let answers = self.rx.lock().wants_room();
+        let own = link.segment.own();
+        if wants || answers {
+            own.want_room.store(1, Ordering::Relaxed);
+            wait::barrier(self.dev.barriers);
+            self.pump();
+        } else {
+            own.want_room.store(0, Ordering::Relaxed);
+        }
+        let moved = *last != progress;
+        *last = progress;
+        if busy && !moved {
+            link.kick();
+        }
+        let go_on = busy || wants || answers;
+        if !go_on {
+            self.watched.store(false, Ordering::Release);
+        }
+        (go_on, moved)
+    }
+
+    /// Breaks the connection when a message has waited for a receive for too long.
+    pub(crate) fn check_patience(&self, limit: Duration) {
+        let Some(link) = self.link.get() else { return };
+        self.pump();
+        let mut rx = self.rx.lock();
+        if rx.waits_since().is_some_and(|since| since.elapsed() >= limit) {
+            rx.not_ready(self, link);
+        }
+    }
+
+    /// Everything the peer sent over the socket, and its end if that is there.
+    pub(crate) fn socket_ready(&self, hung_up: bool) {
+        let Some(socket) = self.socket() else { return };
+        loop {
+            match handshake::receive(&socket) {
+                Received::Empty if hung_up => return self.finish(End::Gone),
+                Received::Empty => return,
+                Received::Closed => return self.finish(End::Gone),
+                Received::Garbage(what) => {
+                    tracing::warn!("a peer sent {what}; the connection is broken");
+                    return self.finish(End::Fault);
+                }
+                Received::Packet(packet, fds) => {
+                    if let Err(end) = self.packet(packet, fds) {
+                        return self.finish(end);
+                    }
+                }
+            }
+        }
+    }
+
+    fn packet(&self, packet: Packet, mut fds: Vec<OwnedFd>) -> Result<(), End> {
+        let connecting = matches!(*self.phase(), Phase::Connecting { .. });
+        match packet {
+            Packet::Accept { hello, cma, data } if connecting => self.accepted(hello, cma, &data, fds),
+            Packet::Reject { consumer, data } if connecting => {
+                let kind = if consumer { EventKind::REJECTED } else { EventKind::REFUSED };
+                self.end_with(End::Gone, Some(Event::new(kind, self.attr.user).with_data(&data)));
+                Ok(())
+            }
+            _ if connecting => Err(End::Fault),
+            Packet::Confirm { cma } => {
+                let mut phase = self.phase();
+                let (Phase::Accepting, Some(link)) = (&*phase, self.link.get()) else { return Err(End::Fault) };
+                link.cma.fetch_and(cma, Ordering::Relaxed);
+                *phase = Phase::Live;
+                self.go_live(link);
+                drop(phase);
+                self.dev.event(self, Event::new(EventKind::ESTABLISHED, self.attr.user));
+                Ok(())
+            }
+            Packet::Kick => {
+                self.pump();
+                Ok(())
+            }
+            Packet::Disconnect => Err(End::Peer),
+            Packet::Error => Err(End::Fault),
+            Packet::MapRequest { map, write } => {
+                let Some(link) = self.link.get() else { return Err(End::Fault) };
+                let shared = self.dev.keys.share(map, write);
+                let (len, ok) = shared.as_ref().map_or((0, false), |(_, len)| (*len, true));
+                let reply = Packet::MapReply { map, write, len, ok };
+                let fds: Vec<_> = shared.iter().map(|(fd, _)| fd.as_fd()).collect();
+                handshake::send(&*link.socket, &reply, &fds).map_err(|_| End::Gone)
+            }
+            Packet::MapReply { map, write, len, ok } => {
+                let Some(link) = self.link.get() else { return Err(End::Fault) };
+                if !link.asked.lock().contains(&(map, write)) {
+                    return Err(End::Fault);
+                }
+                link.peer.maps.answer(map, write, len, fds.pop().filter(|_| ok));
+                self.pump();
+                Ok(())
+            }
+            _ => Err(End::Fault),
+        }
+    }
+
+    /// The peer accepted.
+    fn accepted(&self, hello: Hello, cma_there: bool, data: &[u8], fds: Vec<OwnedFd>) -> Result<(), End> {
+        let mut phase = self.phase();
+        let Phase::Connecting { segment, socket, token } = std::mem::replace(&mut *phase, Phase::Stopped) else {
+            return Err(End::Fault);
+        };
+        let refused = |phase: &mut Phase, segment, socket, token| {
+            *phase = Phase::Connecting { segment, socket, token };
+            Err(End::Fault)
+        };
+        if fds.len() != hello.fds() {
+            return refused(&mut phase, segment, socket, token);
+        }
+        let Some(pid) = peer_pid(&socket) else { return refused(&mut phase, segment, socket, token) };
+        let link = Link::new(self, segment, socket.clone(), token, pid, hello, fds.into_iter(), true);
+        let cma_here = link.cma.load(Ordering::Relaxed);
+        link.cma.fetch_and(cma_there, Ordering::Relaxed);
+        let link = self.link.get_or_init(|| link);
+        // If the peer is gone already the socket says so next, in order.
+        let _ = handshake::send(&*socket, &Packet::Confirm { cma: cma_here }, &[]);
+        *phase = Phase::Live;
+        self.go_live(link);
+        drop(phase);
+        self.dev.event(self, Event::new(EventKind::ESTABLISHED, self.attr.user).with_data(data));
+        Ok(())
+    }
+
+    fn go_live(&self, link: &Link) {
+        self.tx.lock().start(link);
+        self.rx.lock().start(self, link);
+        // A queue that went to sleep before this channel was there to be armed.
+        for (queue, send) in [(&self.recv_queue, false), (&self.send_queue, true)] {
+            if let Some(queue) = queue {
+                let number = queue.armed();
+                if number != 0 {
+                    self.arm(send, !send, number);
+                    wait::barrier(self.dev.barriers);
+                    queue.fd.signal();
+                }
+            }
+        }
+        if self.dev.params.rnr_timeout_ms > 0
+            && let Some(me) = self.me.upgrade()
+        {
+            self.dev.timer.patience(me);
+        }
+    }
+
+    /// The data path met an error: the event thread ends the connection.
+    #[cold]
+    pub(crate) fn fault(&self, what: &str) {
+        if !self.faulty.swap(true, Ordering::AcqRel) {
+            tracing::debug!(port = self.port, "{what}");
+            if let Some(me) = self.me.upgrade() {
+                self.dev.to_finish(me);
+            }
+        }
+    }
+
+    /// Ends the connection or the attempt, once.
+    pub(crate) fn finish(&self, end: End) {
+        let event = |kind| Some(Event::new(kind, self.attr.user));
+        let event = match (&*self.phase(), end) {
+            (Phase::Idle | Phase::Stopped, _) => return,
+            (_, End::Local) => None,
+            (Phase::Connecting { .. }, _) => event(EventKind::REFUSED),
+            (Phase::Accepting, _) => event(EventKind::ACCEPT_FAILED),
+            (Phase::Live, End::Peer) => event(EventKind::DISCONNECTED),
+            (Phase::Live, _) => event(EventKind::BROKEN),
+        };
+        self.end_with(end, event);
+    }
+
+    fn end_with(&self, end: End, event: Option<Event>) {
+        let mut phase = self.phase();
+        let (socket, token) = match std::mem::replace(&mut *phase, Phase::Stopped) {
+            Phase::Stopped => return,
+            Phase::Idle => {
+                *phase = Phase::Idle;
+                return;
+            }
+            Phase::Connecting { socket, token, .. } => (socket, token),
+            Phase::Accepting => match self.link.get() {
+                Some(link) => (link.socket.clone(), link.token),
+                None => return,
+            },
+            Phase::Live => match self.link.get() {
+                Some(link) => {
+                    self.stop_data(link, end);
+                    (link.socket.clone(), link.token)
+                }
+                None => return,
+            },
+        };
+        self.rx.lock().stop(self);
+        self.tx.lock().stop(self);
+        let word = if end == End::Local { Packet::Disconnect } else { Packet::Error };
+        let _ = handshake::send(&*socket, &word, &[]);
+        let _ = rustix::net::shutdown(&*socket, rustix::net::Shutdown::Both);
+        self.dev.forget(token, socket.as_fd());
+        drop(phase);
+        if let Some(event) = event {
+            self.dev.event(self, event);
+        }
+        for queue in [&self.recv_queue, &self.send_queue].into_iter().flatten() {
+            queue.notify();
+        }
+    }
+
+    /// Takes what succeeded before the end, then closes the data path.
+    fn stop_data(&self, link: &Link, end: End) {
+        let mut rx = self.rx.lock();
+        if end != End::Local {
+            rx.pump(self, link);
+        }
+        rx.stop(self);
+        drop(rx);
+        let mut tx = self.tx.lock();
+        if tx.busy() {
+            tx.advance(self, link);
+        }
+        tx.stop(self);
+        drop(tx);
+        link.segment.own().gone.store(1, Ordering::SeqCst);
+    }
+
+    /// Waits until the peer is in no access to this process's memory that began before. `false`: it does not leave.
+    pub(crate) fn peer_left(&self, deadline: std::time::Instant) -> bool {
+        if !matches!(*self.phase(), Phase::Live) {
+            return true;
+        }
+        let Some(link) = self.link.get() else { return true };
+        let busy = &link.segment.peer().busy;
+        let before = busy.load(Ordering::SeqCst);
+        while before % 2 == 1 && busy.load(Ordering::Acquire) == before {
+            if std::time::Instant::now() >= deadline {
+                return false;
+            }
+            std::thread::yield_now();
+        }
+        true
+    }
+
+    /// A counted reference, unless it is being dropped.
+    pub(crate) fn arc(&self) -> Option<Arc<Chan>> {
+        self.me.upgrade()
+    }
+
+    /// The peer process this channel talks to.
+    pub(crate) fn peer(&self) -> Option<&Arc<Peer>> {
+        self.link.get().map(|link| &link.peer)
+    }
+
+    fn socket(&self) -> Option<Arc<OwnedFd>> {
+        match &*self.phase() {
+            Phase::Connecting { socket, .. } => Some(socket.clone()),
+            Phase::Accepting | Phase::Live => self.link.get().map(|link| link.socket.clone()),
+            Phase::Idle | Phase::Stopped => None,
+        }
+    }
+
+    fn phase(&self) -> MutexGuard<'_, Phase> {
+        self.phase.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What this side says of itself, and the descriptors that go with it.
+    fn hello(&self) -> (Hello, Vec<std::os::fd::BorrowedFd<'_>>) {
+        let mut flags = 0;
+        if self.dev.barriers {
+            flags |= MEMBARRIER;
+        }
+        if self.dev.params.cma {
+            flags |= CMA;
+        }
+        let hello = Hello {
+            device: self.dev.id,
+            recv_queue: self.recv_queue.as_ref().map_or(0, |queue| queue.id),
+            send_queue: self.send_queue.as_ref().map_or(0, |queue| queue.id),
+            port: self.port,
+            addr: Addr(self.dev.params.address.into()),
+            domain: self.attr.domain,
+            flags,
+            probe: self.dev.nonce_addr(),
+            nonce: self.dev.nonce(),
+            reads_in: self.dev.reads_in(&self.attr),
+        };
+        let queues = [&self.recv_queue, &self.send_queue].into_iter().flatten().map(|queue| queue.fd.as_fd());
+        (hello, std::iter::once(self.dev.keys.fd()).chain(queues).collect())
+    }
+}
+
+impl Link {
+    #[allow(clippy::too_many_arguments, reason = "a handshake's parts")]
+    fn new(
+        chan: &Chan,
+        segment: Segment,
+        socket: Arc<OwnedFd>,
+        token: u64,
+        pid: u32,
+        hello: Hello,
+        mut fds: impl Iterator<Item = OwnedFd>,
+        active: bool,
+    ) -> Link {
+        let keys = fds.next();
+        let peer = chan.dev.peer(pid, hello.device, keys);
+        let mut wake = |id: u64| if id == 0 { None } else { fds.next().map(|fd| peer.wake(id, fd)) };
+        let (recv_wake, send_wake) = (wake(hello.recv_queue), wake(hello.send_queue));
+        let (cma, cma_reason) = if !chan.dev.params.cma || hello.flags & CMA == 0 {
+            (false, "switched off".to_owned())
+        } else {
+            match one_sided::try_nonce(pid, hello.probe, hello.nonce) {
+                Ok(()) => (true, String::new()),
+                Err(reason) => (false, reason),
+            }
+        };
+        Link {
+            segment,
+            peer,
+            fence: !chan.dev.barriers || hello.flags & MEMBARRIER == 0,
+            hello,
+            recv_wake,
+            send_wake,
+            woke: Default::default(),
+            cma: AtomicBool::new(cma),
+            cma_reason,
+            socket,
+            asked: Lock::default(),
+            active,
+            token,
+        }
+    }
+
+    /// After publishing a frame.
+    #[inline]
+    pub(crate) fn wake_receiver(&self) {
+        wait::light_barrier(self.fence);
+        let armed = self.segment.peer().recv_armed.load(Ordering::Relaxed);
+        if armed != 0 {
+            self.wake(0, armed, &self.recv_wake);
+        }
+    }
+
+    /// After finishing the peer's requests.
+    #[inline]
+    pub(crate) fn wake_sender(&self) {
+        wait::light_barrier(self.fence);
+        let armed = self.segment.peer().send_armed.load(Ordering::Relaxed);
+        if armed != 0 {
+            self.wake(1, armed, &self.send_wake);
+        }
+    }
+
+    /// Wakes a sleeping queue of the peer, once for each sleep.
+    #[cold]
+    fn wake(&self, which: usize, armed: u32, fd: &Option<Arc<OwnedFd>>) {
+        if self.woke[which].swap(armed, Ordering::Relaxed) != armed
+            && let Some(fd) = fd
+        {
+            // An eventfd's counter of 2^64 - 2 is the only thing that could block, and one of ours never gets there.
+            let _ = rustix::io::write(&**fd, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// Has the peer's event thread look after the connection.
+    #[cold]
+    pub(crate) fn kick(&self) {
+        // When the socket is full the peer has enough to wake up for.
+        let _ = handshake::send(&*self.socket, &Packet::Kick, &[]);
+    }
+
+    /// Asks for memory of the peer's, once.
+    #[cold]
+    pub(crate) fn ask_for(&self, map: u64, write: bool) {
+        let mut asked = self.asked.lock();
+        if !asked.contains(&(map, write)) {
+            let sent = handshake::send(&*self.socket, &Packet::MapRequest { map, write }, &[]);
+            if sent.is_ok() {
+                asked.push((map, write));
+            }
+        }
+    }
+
+    /// Whether a message of this length is read by its receiver from the sender's memory.
+    pub(crate) fn pull(&self, len: u64, threshold: u64) -> bool {
+        len >= threshold && self.cma.load(Ordering::Relaxed)
+    }
+
+    fn describe(&self, dev: &Dev) -> String {
+        let cma = self.cma.load(Ordering::Relaxed);
+        let why = if cma || self.cma_reason.is_empty() { String::new() } else { format!(" ({})", self.cma_reason) };
+        let mode = match dev.params.one_sided {
+            crate::params::OneSided::Auto if cma => "mapped, else cma".to_owned(),
+            crate::params::OneSided::Auto => format!("mapped, else by the target, no cma{why}"),
+            crate::params::OneSided::Mapped => "mapped, else by the target (as configured)".to_owned(),
+            crate::params::OneSided::Cma if cma => "cma (as configured)".to_owned(),
+            crate::params::OneSided::Cma => format!("by the target: cma is configured but does not work{why}"),
+            crate::params::OneSided::Target => "by the target (as configured)".to_owned(),
+        };
+        let large = if cma { format!("cma from {} bytes", dev.params.cma_threshold) } else { "ring".to_owned() };
+        let wake = if self.fence { "fences" } else { "memory barriers" };
+        format!(
+            "ring {} KiB; one-sided {mode}; large messages {large}; wake-up with {wake}; peer pid {}; {} side",
+            self.segment.ring_bytes() / 1024,
+            self.peer.pid,
+            if self.active { "connecting" } else { "accepting" },
+        )
+    }
+}
+
+/// The process at the other end; 0 when it is not visible here.
+fn peer_pid(socket: &OwnedFd) -> Option<u32> {
+    peer_credentials(socket).map(|(pid, _)| pid)
+}
+
+/// Process and user at the other end.
+pub(crate) fn peer_credentials(socket: &OwnedFd) -> Option<(u32, u32)> {
+    let mut cred = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    use std::os::fd::AsRawFd;
+    // Not rustix's wrapper: that has no value for a process of another namespace, whose number is 0 here.
+    // SAFETY: `cred` and `len` are valid for the call.
+    let status = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut cred).cast(),
+            &raw mut len,
+        )
+    };
+    (status == 0 && len as usize == size_of::<libc::ucred>()).then_some((cred.pid as u32, cred.uid))
+}
+
+impl Channel for ShmChannel {
+    fn connect(&self, param: &ConnectParam<'_>) -> Result<(), Failure> {
+        let chan = &*self.0;
+        chan.dev.check_fork()?;
+        check_data(param.data)?;
+        chan.dev.check_reachable(param.addr)?;
+        let mut phase = chan.phase();
+        if !matches!(*phase, Phase::Idle) {
+            return Err(Failure::new(Status::INVALID, "the channel was used for a connection before"));
+        }
+        let ring = chan.dev.params.ring_bytes;
+        let (segment, memory) = Segment::create(ring).map_err(|error| no_resource("a segment", &error))?;
+        let socket = chan.dev.socket().map_err(|error| no_resource("a socket", &error))?;
+        let refused = |why: String| {
+            tracing::debug!(port = param.port, "{why}");
+            chan.dev.event(chan, Event::new(EventKind::REFUSED, chan.attr.user));
+        };
+        let name = chan.dev.port_name(param.port)?;
+        if let Err(error) = rustix::net::connect(&socket, &name) {
+            *phase = Phase::Stopped;
+            refused(format!("connect: {error}"));
+            return Ok(());
+        }
+        match peer_credentials(&socket) {
+            Some((_, uid)) if chan.dev.params.users.allow(uid) => {}
+            Some((_, uid)) => {
+                *phase = Phase::Stopped;
+                refused(format!("the listener belongs to user {uid}, which allow_users does not name"));
+                return Ok(());
+            }
+            None => {
+                *phase = Phase::Stopped;
+                refused("the listener does not say who it is".into());
+                return Ok(());
+            }
+        }
+        let (hello, fds) = chan.hello();
+        let fds: Vec<_> = std::iter::once(memory.as_fd()).chain(fds).collect();
+        let request = Packet::Request {
+            ring: ring as u32,
+            port: param.port,
+            qos: param.qos,
+            hello,
+            data: param.data.to_vec(),
+        };
+        if let Err(error) = handshake::send(&socket, &request, &fds) {
+            *phase = Phase::Stopped;
+            refused(format!("the listener went away: {error}"));
+            return Ok(());
+        }
+        let Some(me) = chan.me.upgrade() else { return Ok(()) };
+        let socket = Arc::new(socket);
+        let token = chan.dev.new_token();
+        *phase = Phase::Connecting { segment, socket: socket.clone(), token };
+        if let Err(error) = chan.dev.add_source(token, Source::Channel(me), socket.as_fd()) {
+            *phase = Phase::Stopped;
+            return Err(Failure::os("epoll", &error));
+        }
+        Ok(())
+    }
+
+    fn accept(&self, request: u64, data: &[u8]) -> Result<(), Failure> {
+        let chan = &*self.0;
+        chan.dev.check_fork()?;
+        check_data(data)?;
+        let mut phase = chan.phase();
+        if !matches!(*phase, Phase::Idle) {
+            return Err(Failure::new(Status::INVALID, "the channel was used for a connection before"));
+        }
+        let Some(incoming) = chan.dev.take_request(request) else {
+            return Err(Failure::new(Status::GONE, format!("there is no connection request {request}")));
+        };
+        let failed = |phase: &mut Phase| {
+            *phase = Phase::Stopped;
+            chan.dev.event(chan, Event::new(EventKind::ACCEPT_FAILED, chan.attr.user));
+            Ok(())
+        };
+        let Some(asked) = incoming.asked else { return failed(&mut phase) };
+        let segment = match Segment::open(&asked.segment, asked.ring) {
+            Ok(segment) => segment,
+            Err(why) => {
+                tracing::warn!("a peer's segment: {why}");
+                return failed(&mut phase);
+            }
+        };
+        let socket = Arc::new(incoming.socket);
+        let fds = asked.fds.into_iter();
+        let link = Link::new(chan, segment, socket.clone(), request, incoming.pid, asked.hello, fds, false);
+        let cma = link.cma.load(Ordering::Relaxed);
+        let link = chan.link.get_or_init(|| link);
+        let (hello, fds) = chan.hello();
+        let answer = Packet::Accept { hello, cma, data: data.to_vec() };
+        if let Err(error) = handshake::send(&*link.socket, &answer, &fds) {
+            tracing::debug!(%error, "the peer of an accepted request is gone");
+            return failed(&mut phase);
+        }
+        *phase = Phase::Accepting;
+        if let Some(me) = chan.me.upgrade()
+            && let Err(error) = chan.dev.add_source(request, Source::Channel(me), socket.as_fd())
+        {
+            *phase = Phase::Stopped;
+            return Err(Failure::os("epoll", &error));
+        }
+        Ok(())
+    }
+
+    fn disconnect(&self) -> Status {
+        if !self.0.dev.owner.here() {
+            return Status::FORKED;
+        }
+        self.0.silent.store(true, Ordering::Release);
+        self.0.finish(End::Local);
+        Status::OK
+    }
+
+    #[inline]
+    fn post(&self, request: &Request) -> Status {
+        let chan = &*self.0;
+        if !chan.dev.owner.here() {
+            return Status::FORKED;
+        }
+        chan.tx.lock().post(chan, chan.link.get(), request)
+    }
+
+    #[inline]
+    fn post_recv(&self, request: &RecvRequest) -> Status {
+        let chan = &*self.0;
+        if !chan.dev.owner.here() {
+            return Status::FORKED;
+        }
+        let mut rx = chan.rx.lock();
+        let status = rx.post(request);
+        if rx.blocked() && status == Status::OK {
+            // A message waited for this one; its sender may be waiting too.
+            let ready = chan.link.get().is_some_and(|link| rx.pump(chan, link));
+            drop(rx);
+            if ready && let Some(queue) = &chan.recv_queue {
+                queue.notify_from_post();
+            }
+        }
+        status
+    }
+
+    fn local_port(&self) -> u64 {
+        self.0.port
+    }
+
+    fn describe(&self) -> String {
+        match self.0.link.get() {
+            Some(link) if self.0.dev.owner.here() => link.describe(&self.0.dev),
+            _ => format!("port {}, not connected", self.0.port),
+        }
+    }
+
+    fn close(&self) {
+        if self.0.closed.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        self.0.silent.store(true, Ordering::Release);
+        if self.0.dev.owner.here() {
+            self.0.finish(End::Local);
+        }
+        for queue in [&self.0.send_queue, &self.0.recv_queue].into_iter().flatten() {
+            queue.detach(&self.0);
+        }
+        self.0.peek.store((&raw const NEVER).cast_mut(), Ordering::Release);
+        self.0.dev.channel_closed();
+    }
+}
+
+fn check_data(data: &[u8]) -> Result<(), Failure> {
+    if data.len() <= MAX_DATA {
+        return Ok(());
+    }
+    let message = format!("{} bytes of private data, {MAX_DATA} are the most", data.len());
+    Err(Failure::new(Status::INVALID, message))
+}
+
+fn no_resource(what: &str, error: &std::io::Error) -> Failure {
+    match error.raw_os_error() {
+        Some(libc::ENOSPC | libc::EMFILE | libc::ENFILE | libc::ENOMEM) => {
+            let message = format!("{what} for the connection: {error}; free memory or raise the limit of descriptors");
+            Failure::new(Status::NO_RESOURCE, message)
+        }
+        _ => Failure::os(what, error),
+    }
+}

@@ -1,0 +1,603 @@
+//! The interface adapter: what all its objects share, and the event thread's work.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use dat_kit::EventFd;
+use dat_plugin::{
+    Access, Block, Caps, ChannelAttr, Config, Device, DeviceAttr, Event, Failure, Keys, RejectReason, SockAddr, Status,
+};
+use rustix::event::epoll;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+use crate::channel::{Chan, End, ShmChannel};
+use crate::handshake::{self, MAX_DATA, Packet};
+use crate::listener::{Incoming, Listening, ShmListener, Verdict};
+use crate::memory::{KeyTable, MAX_REGIONS, random};
+use crate::params::Params;
+use crate::peer::Peer;
+use crate::queue::{Que, ShmQueue};
+use crate::timer::Timers;
+use crate::wait::{self, Owner};
+
+/// An open interface adapter.
+pub struct ShmDevice(Arc<Dev>);
+
+pub(crate) struct Dev {
+    pub(crate) owner: Owner,
+    pub(crate) params: Params,
+    pub(crate) id: u128,
+    pub(crate) barriers: bool,
+    pub(crate) keys: KeyTable,
+    pub(crate) timer: Timers,
+    epoll: OwnedFd,
+    bell: EventFd,
+    sources: Mutex<HashMap<u64, Source>>,
+    events: Mutex<VecDeque<(Option<Arc<Chan>>, Event)>>,
+    finish: Mutex<Vec<Arc<Chan>>>,
+    peers: Mutex<HashMap<(u32, u128), Weak<Peer>>>,
+    next_token: AtomicU64,
+    next_port: AtomicU64,
+    channels: AtomicU32,
+    queues: AtomicU32,
+    nonce: Box<u64>,
+}
+
+/// What a descriptor in the epoll set stands for.
+pub(crate) enum Source {
+    Listener(Arc<Listening>),
+    Incoming(Box<Incoming>),
+    Channel(Arc<Chan>),
+    Peer(Weak<Peer>),
+}
+
+const BELL: u64 = 0;
+const TIMER: u64 = 1;
+const FIRST_TOKEN: u64 = 16;
+
+const MAX_REQUESTS: u32 = 4096;
+const MAX_SEGMENTS: u32 = 16;
+const MAX_READS: u32 = 64;
+const MAX_QUEUES: u32 = 4096;
+const MAX_MESSAGE: u64 = 1 << 31;
+/// Connections of which nothing is known yet.
+const MAX_STRANGERS: usize = 4096;
+
+impl ShmDevice {
+    pub(crate) fn open(config: &Config) -> Result<ShmDevice, Failure> {
+        let params = Params::parse(config)?;
+        if !is_own_address(params.address) {
+            let message = format!(
+                "{}: address {} is none of this host's; leave it out or use one that `ip address` shows",
+                config.ia_name, params.address
+            );
+            return Err(Failure::new(Status::BAD_CONFIG, message));
+        }
+        let os = |what| move |error: io::Error| Failure::os(what, &error);
+        let id = u128::from_ne_bytes(random::<16>()?);
+        let dev = Dev {
+            owner: Owner::new().map_err(os("a page that children do not inherit"))?,
+            params,
+            id,
+            barriers: wait::join_barriers(),
+            keys: KeyTable::new().map_err(os("a table of keys"))?,
+            timer: Timers::new().map_err(os("timerfd"))?,
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| Failure::os("epoll", &e.into()))?,
+            bell: EventFd::new().map_err(os("eventfd"))?,
+            sources: Mutex::default(),
+            events: Mutex::default(),
+            finish: Mutex::default(),
+            peers: Mutex::default(),
+            next_token: AtomicU64::new(FIRST_TOKEN),
+            next_port: AtomicU64::new(1024 + u64::from(u32::from_ne_bytes(random::<4>()?) & 0x3FFF_FFFF)),
+            channels: AtomicU32::new(0),
+            queues: AtomicU32::new(0),
+            nonce: Box::new(u64::from_ne_bytes(random::<8>()?)),
+        };
+        dev.epoll_add(dev.bell.as_fd(), BELL).map_err(os("epoll"))?;
+        dev.epoll_add(dev.timer.fd.as_fd(), TIMER).map_err(os("epoll"))?;
+        Ok(ShmDevice(Arc::new(dev)))
+    }
+}
+
+impl Dev {
+    // For all objects.
+
+    pub(crate) fn check_fork(&self) -> Result<(), Failure> {
+        if self.owner.here() {
+            return Ok(());
+        }
+        let message = "this process is a child made by fork from the one that opened the adapter; open it anew";
+        Err(Failure::new(Status::FORKED, message))
+    }
+
+    pub(crate) fn new_token(&self) -> u64 {
+        self.next_token.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(crate) fn epoll_add(&self, fd: BorrowedFd<'_>, token: u64) -> io::Result<()> {
+        epoll::add(&self.epoll, fd, epoll::EventData::new_u64(token), epoll::EventFlags::IN)?;
+        Ok(())
+    }
+
+    pub(crate) fn add_source(&self, token: u64, source: Source, fd: BorrowedFd<'_>) -> io::Result<()> {
+        self.sources().insert(token, source);
+        self.epoll_add(fd, token).inspect_err(|_| {
+            let source = self.sources().remove(&token);
+            drop(source);
+        })
+    }
+
+    pub(crate) fn add_incoming(&self, token: u64, incoming: Incoming) -> io::Result<()> {
+        let mut sources = self.sources();
+        let strangers = sources.values().filter(|s| matches!(s, Source::Incoming(i) if !i.told())).count();
+        if strangers >= MAX_STRANGERS {
+            return Err(io::Error::other("too many connections that say nothing"));
+        }
+        self.epoll_add(incoming.socket.as_fd(), token)?;
+        sources.insert(token, Source::Incoming(Box::new(incoming)));
+        Ok(())
+    }
+
+    /// Takes a descriptor out of the epoll set.
+    pub(crate) fn forget(&self, token: u64, fd: BorrowedFd<'_>) {
+        let source = self.sources().remove(&token);
+        let _ = epoll::delete(&self.epoll, fd);
+        // Dropped without the lock: it may be the last reference to a channel or peer.
+        drop(source);
+    }
+
+    /// Hands a channel's event to the engine.
+    pub(crate) fn event(&self, chan: &Chan, event: Event) {
+        self.push_event(chan.arc(), event);
+    }
+
+    fn push_event(&self, chan: Option<Arc<Chan>>, event: Event) {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner).push_back((chan, event));
+        self.bell.signal();
+    }
+
+    /// A channel met a fault on the data path.
+    pub(crate) fn to_finish(&self, chan: Arc<Chan>) {
+        self.finish.lock().unwrap_or_else(PoisonError::into_inner).push(chan);
+        self.bell.signal();
+    }
+
+    /// The object of a peer's device.
+    pub(crate) fn peer(self: &Arc<Dev>, pid: u32, device: u128, keys: Option<OwnedFd>) -> Arc<Peer> {
+        let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = peers.get(&(pid, device)).and_then(Weak::upgrade) {
+            return known;
+        }
+        peers.retain(|_, peer| peer.strong_count() > 0);
+        let token = self.new_token();
+        let peer = Arc::new(Peer::new(self, pid, keys, token));
+        peers.insert((pid, device), Arc::downgrade(&peer));
+        drop(peers);
+        self.sources().insert(token, Source::Peer(Arc::downgrade(&peer)));
+        peer
+    }
+
+    /// Takes a connection request the engine knows of.
+    pub(crate) fn take_request(&self, request: u64) -> Option<Incoming> {
+        let mut sources = self.sources();
+        match sources.remove(&request) {
+            Some(Source::Incoming(incoming)) if incoming.told() => {
+                let _ = epoll::delete(&self.epoll, &incoming.socket);
+                Some(*incoming)
+            }
+            Some(other) => {
+                sources.insert(request, other);
+                None
+            }
+            None => None,
+        }
+    }
+
+    pub(crate) fn socket(&self) -> io::Result<OwnedFd> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        Ok(rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
+    }
+
+    pub(crate) fn port_name(&self, port: u64) -> Result<SocketAddrUnix, Failure> {
+        let name = format!("dat-shm/{}/{port}", self.params.domain);
+        SocketAddrUnix::new_abstract_name(name.as_bytes()).map_err(|error| Failure::os(&name, &error.into()))
+    }
+
+    /// Whether a peer can be at this address at all.
+    pub(crate) fn check_reachable(&self, addr: SockAddr) -> Result<(), Failure> {
+        let bad = |why: &str| Err(Failure::new(Status::BAD_ADDRESS, format!("{addr:?}: {why}")));
+        let Some(ip) = addr.to_std().map(|addr| addr.ip().to_canonical()) else {
+            return bad("an IPv4 or IPv6 address is needed");
+        };
+        if ip.is_multicast() || ip.is_unspecified() || ip == IpAddr::from([255, 255, 255, 255]) {
+            return bad("the address of one host is needed");
+        }
+        if ip == self.params.address || is_own_address(ip) {
+            return Ok(());
+        }
+        let message = format!("{ip} is another host; shared memory reaches this one's own addresses only");
+        Err(Failure::new(Status::UNREACHABLE, message))
+    }
+
+    pub(crate) fn nonce(&self) -> u64 {
+        *self.nonce
+    }
+
+    pub(crate) fn nonce_addr(&self) -> u64 {
+        &raw const *self.nonce as u64
+    }
+
+    pub(crate) fn reads_in(&self, attr: &ChannelAttr) -> u32 {
+        attr.max_reads_in.clamp(1, MAX_READS)
+    }
+
+    pub(crate) fn channel_closed(&self) {
+        self.channels.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn queue_closed(&self) {
+        self.queues.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn sources(&self) -> MutexGuard<'_, HashMap<u64, Source>> {
+        self.sources.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    // The event thread.
+
+    fn poll_events(self: &Arc<Dev>, out: &mut [Event]) -> usize {
+        if !self.owner.here() {
+            return 0;
+        }
+        let mut n = self.take_events(out);
+        if n == out.len() {
+            return n;
+        }
+        let mut ready: Vec<epoll::Event> = Vec::with_capacity(64);
+        let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+        if epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut ready), Some(&now)).is_err() {
+            ready.clear();
+        }
+        for event in &ready {
+            let flags = event.flags;
+            let hung_up = flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR);
+            self.dispatch(event.data.u64(), hung_up);
+        }
+        let finish = std::mem::take(&mut *self.finish.lock().unwrap_or_else(PoisonError::into_inner));
+        for chan in finish {
+            // What the peer said before counts: an orderly end stays one.
+            chan.socket_ready(false);
+            chan.finish(End::Fault);
+        }
+        n += self.take_events(&mut out[n..]);
+        if !self.events.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
+            self.bell.signal();
+        }
+        n
+    }
+
+    fn take_events(&self, out: &mut [Event]) -> usize {
+        let mut n = 0;
+        while n < out.len() {
+            let next = self.events.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+            let Some((chan, event)) = next else { break };
+            if chan.is_none_or(|chan| !chan.silent.load(Ordering::Acquire)) {
+                out[n] = event;
+                n += 1;
+            }
+        }
+        n
+    }
+
+    fn dispatch(self: &Arc<Dev>, token: u64, hung_up: bool) {
+        match token {
+            BELL => return self.bell.drain(),
+            TIMER => {
+                let patience = Duration::from_millis(self.params.rnr_timeout_ms);
+                return self.timer.expired(patience, |now| self.drop_late(now));
+            }
+            _ => {}
+        }
+        enum Found {
+            Listener(Arc<Listening>),
+            Channel(Arc<Chan>),
+            Peer(Option<Arc<Peer>>),
+            Incoming,
+        }
+        let found = match self.sources().get(&token) {
+            None => return,
+            Some(Source::Listener(listening)) => Found::Listener(listening.clone()),
+            Some(Source::Channel(chan)) => Found::Channel(chan.clone()),
+            Some(Source::Peer(peer)) => Found::Peer(peer.upgrade()),
+            Some(Source::Incoming(_)) => Found::Incoming,
+        };
+        match found {
+            Found::Listener(listening) => listening.ready(self),
+            Found::Channel(chan) => chan.socket_ready(hung_up),
+            Found::Incoming => self.incoming(token),
+            Found::Peer(None) => {}
+            Found::Peer(Some(peer)) => self.died(&peer),
+        }
+    }
+
+    /// A peer's process is dead.
+    fn died(&self, peer: &Arc<Peer>) {
+        peer.unwatch(self);
+        let theirs: Vec<Arc<Chan>> = self
+            .sources()
+            .values()
+            .filter_map(|source| match source {
+                Source::Channel(chan) if chan.peer().is_some_and(|its| its.pid == peer.pid) => Some(chan.clone()),
+                _ => None,
+            })
+            .collect();
+        for chan in theirs {
+            chan.socket_ready(true);
+        }
+    }
+
+    fn incoming(&self, token: u64) {
+        let mut sources = self.sources();
+        let Some(Source::Incoming(incoming)) = sources.get_mut(&token) else { return };
+        match incoming.ready(token) {
+            Verdict::Keep => {}
+            Verdict::Gone => {
+                let _ = epoll::delete(&self.epoll, &incoming.socket);
+            }
+            Verdict::Drop => {
+                sources.remove(&token);
+            }
+            Verdict::Tell(event) => self.push_event(None, *event),
+        }
+    }
+
+    /// Drops connections that said nothing for too long, and gives the next deadline.
+    fn drop_late(&self, now: Instant) -> Option<Instant> {
+        let mut sources = self.sources();
+        sources.retain(|_, source| match source {
+            Source::Incoming(incoming) => incoming.told() || incoming.deadline() > now,
+            _ => true,
+        });
+        let waiting = sources.values().filter_map(|source| match source {
+            Source::Incoming(incoming) if !incoming.told() => Some(incoming.deadline()),
+            _ => None,
+        });
+        waiting.min()
+    }
+}
+
+impl Device for ShmDevice {
+    type Channel = ShmChannel;
+    type Queue = ShmQueue;
+    type Listener = ShmListener;
+
+    fn attr(&self) -> DeviceAttr {
+        let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        let room = files.unwrap_or(u64::MAX).saturating_sub(32).clamp(1, u32::MAX.into()) as u32;
+        DeviceAttr {
+            caps: Caps::ALLOC | Caps::RECEIVER_WAITS | Caps::WRITE_ORDERED | Caps::INTER_PROCESS,
+            address: self.0.params.address.into(),
+            max_channels: self.0.params.max_channels.min(room),
+            max_queues: MAX_QUEUES.min(room),
+            max_queue_depth: 1 << 20,
+            max_regions: MAX_REGIONS as u32,
+            max_requests_per_channel: MAX_REQUESTS,
+            max_recvs_per_channel: MAX_REQUESTS,
+            max_segments: MAX_SEGMENTS,
+            max_read_segments: MAX_SEGMENTS,
+            max_write_segments: MAX_SEGMENTS,
+            max_reads_per_channel: MAX_READS,
+            max_message: MAX_MESSAGE,
+            max_rdma: MAX_MESSAGE,
+            max_region: 1 << 47,
+            max_private_data: MAX_DATA as u32,
+            qos: 0,
+            alignment: 64,
+            reserved: 0,
+        }
+    }
+
+    fn open_queue(&self, depth: u32) -> Result<Arc<ShmQueue>, Failure> {
+        self.0.check_fork()?;
+        if depth > self.attr().max_queue_depth {
+            return Err(Failure::new(Status::INVALID, format!("a queue for {depth} completions is too deep")));
+        }
+        if self.0.queues.fetch_add(1, Ordering::Relaxed) >= MAX_QUEUES {
+            self.0.queue_closed();
+            let message = format!("there are {MAX_QUEUES} queues, the most this device has");
+            return Err(Failure::new(Status::NO_RESOURCE, message));
+        }
+        let id = self.0.new_token();
+        match Que::new(self.0.clone(), id) {
+            Ok(queue) => Ok(Arc::new(ShmQueue(Arc::new(queue)))),
+            Err(error) => {
+                self.0.queue_closed();
+                Err(Failure::os("an eventfd for a queue", &error))
+            }
+        }
+    }
+
+    fn open_channel(
+        &self,
+        attr: &ChannelAttr,
+        send: Option<&Arc<ShmQueue>>,
+        recv: Option<&Arc<ShmQueue>>,
+    ) -> Result<Arc<ShmChannel>, Failure> {
+        self.0.check_fork()?;
+        let most = [
+            (attr.max_requests, MAX_REQUESTS, "requests"),
+            (attr.max_recvs, MAX_REQUESTS, "receives"),
+            (attr.max_request_segments, MAX_SEGMENTS, "segments of a request"),
+            (attr.max_recv_segments, MAX_SEGMENTS, "segments of a receive"),
+        ];
+        for (asked, most, what) in most {
+            if asked > most {
+                return Err(Failure::new(Status::INVALID, format!("{asked} {what} asked for, {most} are the most")));
+            }
+        }
+        let limit = self.attr().max_channels;
+        if self.0.channels.fetch_add(1, Ordering::Relaxed) >= limit {
+            self.0.channel_closed();
+            let message = format!("there are {limit} channels; see max_channels and the limit of descriptors");
+            return Err(Failure::new(Status::NO_RESOURCE, message));
+        }
+        let port = self.0.next_port.fetch_add(1, Ordering::Relaxed);
+        let queue = |queue: Option<&Arc<ShmQueue>>| queue.map(|queue| queue.0.clone());
+        let chan = Chan::new(self.0.clone(), attr, queue(send), queue(recv), port);
+        match (send, recv) {
+            (Some(send), Some(recv)) if Arc::ptr_eq(&send.0, &recv.0) => send.0.attach(&chan, true, true),
+            _ => {
+                if let Some(send) = send {
+                    send.0.attach(&chan, true, false);
+                }
+                if let Some(recv) = recv {
+                    recv.0.attach(&chan, false, true);
+                }
+            }
+        }
+        Ok(Arc::new(ShmChannel(chan)))
+    }
+
+    fn listen(&self, port: u64, user: u64) -> Result<Arc<ShmListener>, Failure> {
+        self.0.check_fork()?;
+        ShmListener::new(&self.0, port, user).map(Arc::new)
+    }
+
+    fn register(&self, addr: u64, len: u64, access: Access, domain: u32) -> Result<Keys, Failure> {
+        self.0.check_fork()?;
+        self.0.keys.register(addr, len, access, domain)
+    }
+
+    fn deregister(&self, keys: Keys) -> Status {
+        if !self.0.owner.here() {
+            return Status::FORKED;
+        }
+        if !self.0.keys.invalidate(keys) {
+            return Status::INVALID;
+        }
+        if keys.rkey != 0 {
+            self.0.wait_for_peers();
+        }
+        Status::OK
+    }
+
+    fn alloc(&self, len: u64) -> Result<Block, Failure> {
+        self.0.check_fork()?;
+        self.0.keys.alloc(len, self.0.params.hugepages)
+    }
+
+    fn free(&self, block: Block) -> Status {
+        if !self.0.owner.here() {
+            return Status::FORKED;
+        }
+        if self.0.keys.free(block) { Status::OK } else { Status::INVALID }
+    }
+
+    fn reject(&self, request: u64, reason: RejectReason, data: &[u8]) -> Status {
+        if !self.0.owner.here() {
+            return Status::FORKED;
+        }
+        if data.len() > MAX_DATA {
+            return Status::INVALID;
+        }
+        let Some(incoming) = self.0.take_request(request) else { return Status::GONE };
+        let packet = Packet::Reject { consumer: reason == RejectReason::CONSUMER, data: data.to_vec() };
+        match handshake::send(&incoming.socket, &packet, &[]) {
+            Ok(()) if incoming.asked.is_some() => Status::OK,
+            _ => Status::GONE,
+        }
+    }
+
+    fn poll_events(&self, out: &mut [Event]) -> usize {
+        self.0.poll_events(out)
+    }
+
+    fn event_fd(&self) -> RawFd {
+        self.0.epoll.as_raw_fd()
+    }
+
+    fn describe(&self) -> String {
+        let params = &self.0.params;
+        format!(
+            "shared memory of this host, address {}, domain {:?}, rings of {} KiB, {} channels open",
+            params.address,
+            params.domain,
+            params.ring_bytes / 1024,
+            self.0.channels.load(Ordering::Relaxed)
+        )
+    }
+
+    fn close(&self) {
+        let sources = std::mem::take(&mut *self.0.sources());
+        drop(sources);
+        let events = std::mem::take(&mut *self.0.events.lock().unwrap_or_else(PoisonError::into_inner));
+        drop(events);
+        self.0.timer.clear();
+    }
+}
+
+impl Dev {
+    /// After a key became invalid: until no peer is in an access that began before.
+    fn wait_for_peers(&self) {
+        wait::barrier(self.barriers);
+        let channels: Vec<Arc<Chan>> = self
+            .sources()
+            .values()
+            .filter_map(|source| match source {
+                Source::Channel(chan) => Some(chan.clone()),
+                _ => None,
+            })
+            .collect();
+        let deadline = Instant::now() + Duration::from_millis(100);
+        for chan in channels {
+            if !chan.peer_left(deadline) {
+                chan.fault("the peer does not end its access to memory whose registration ended");
+            }
+        }
+    }
+}
+
+/// Whether this host has the address.
+pub(crate) fn is_own_address(ip: IpAddr) -> bool {
+    if ip.is_loopback() {
+        return true;
+    }
+    let mut list: *mut libc::ifaddrs = std::ptr::null_mut();
+    // SAFETY: `list` is a place for the answer.
+    if unsafe { libc::getifaddrs(&raw mut list) } != 0 {
+        return false;
+    }
+    let mut found = false;
+    let mut next = list;
+    while !next.is_null() {
+        // SAFETY: a node of the list, which lives until it is freed below; an address is as long as its family says.
+        unsafe {
+            let node = &*next;
+            next = node.ifa_next;
+            if node.ifa_addr.is_null() {
+                continue;
+            }
+            let its = match i32::from((*node.ifa_addr).sa_family) {
+                libc::AF_INET => {
+                    let addr = node.ifa_addr.cast::<libc::sockaddr_in>().read_unaligned();
+                    IpAddr::from(addr.sin_addr.s_addr.to_ne_bytes())
+                }
+                libc::AF_INET6 => {
+                    let addr = node.ifa_addr.cast::<libc::sockaddr_in6>().read_unaligned();
+                    IpAddr::from(addr.sin6_addr.s6_addr)
+                }
+                _ => continue,
+            };
+            found |= its == ip;
+        }
+    }
+    // SAFETY: the list `getifaddrs` gave, freed once.
+    unsafe { libc::freeifaddrs(list) };
+    found
+}

@@ -1,0 +1,209 @@
+//! Ports: abstract Unix sockets, so that nothing is left on disk, and who knocks at them.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use dat_plugin::{Event, EventKind, Failure, Listener, Status};
+use rustix::net::{SocketFlags, accept_with, bind, listen};
+
+use crate::channel::peer_credentials;
+use crate::device::{Dev, Source};
+use crate::handshake::{self, Hello, Packet, Received};
+use crate::memory::random;
+use crate::segment::RING_RANGE;
+
+/// A port being listened on.
+pub struct ShmListener {
+    dev: Arc<Dev>,
+    listening: Arc<Listening>,
+    token: u64,
+    closed: AtomicBool,
+}
+
+pub(crate) struct Listening {
+    socket: OwnedFd,
+    port: u64,
+    user: u64,
+}
+
+/// Somebody who connected.
+pub(crate) struct Incoming {
+    pub(crate) socket: OwnedFd,
+    pub(crate) pid: u32,
+    user: u64,
+    port: u64,
+    deadline: Instant,
+    /// The request, once it came; handed out as an event then.
+    pub(crate) asked: Option<Asked>,
+    told: bool,
+}
+
+/// A checked request.
+pub(crate) struct Asked {
+    pub(crate) ring: usize,
+    pub(crate) segment: OwnedFd,
+    pub(crate) hello: Hello,
+    pub(crate) fds: Vec<OwnedFd>,
+}
+
+/// Connections a listener's socket keeps until the event thread takes them.
+const BACKLOG: i32 = 1024;
+
+/// Ports given out when any will do.
+const FREE_PORTS: std::ops::Range<u64> = 49152..65536;
+
+impl ShmListener {
+    pub(crate) fn new(dev: &Arc<Dev>, port: u64, user: u64) -> Result<ShmListener, Failure> {
+        let (socket, port) = if port != 0 { (bound(dev, port)?, port) } else { any(dev)? };
+        listen(&socket, BACKLOG).map_err(|error| Failure::os("listen", &error.into()))?;
+        let listening = Arc::new(Listening { socket, port, user });
+        let token = dev.new_token();
+        dev.add_source(token, Source::Listener(listening.clone()), listening.socket.as_fd())
+            .map_err(|error| Failure::os("epoll", &error))?;
+        Ok(ShmListener { dev: dev.clone(), listening, token, closed: AtomicBool::new(false) })
+    }
+}
+
+impl Listener for ShmListener {
+    fn port(&self) -> u64 {
+        self.listening.port
+    }
+
+    fn close(&self) {
+        if !self.closed.swap(true, Ordering::AcqRel) && self.dev.owner.here() {
+            // Frees the port at once, whoever else has the descriptor.
+            let _ = rustix::net::shutdown(&self.listening.socket, rustix::net::Shutdown::Both);
+            self.dev.forget(self.token, self.listening.socket.as_fd());
+        }
+    }
+}
+
+impl Listening {
+    /// Takes in who knocked.
+    pub(crate) fn ready(&self, dev: &Dev) {
+        loop {
+            let socket = match accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+                Ok(socket) => socket,
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INVAL) => return,
+                Err(error) => {
+                    tracing::warn!(%error, port = self.port, "accept");
+                    return;
+                }
+            };
+            let Some((pid, uid)) = peer_credentials(&socket) else { continue };
+            if !dev.params.users.allow(uid) {
+                tracing::warn!(port = self.port, uid, "a connection of another user is refused; see allow_users");
+                continue;
+            }
+            let deadline = Instant::now() + Duration::from_millis(dev.params.handshake_timeout_ms);
+            let token = dev.new_token();
+            let (user, port) = (self.user, self.port);
+            let incoming = Incoming { socket, pid, user, port, deadline, asked: None, told: false };
+            if let Err(error) = dev.add_incoming(token, incoming) {
+                tracing::warn!(%error, "epoll");
+                continue;
+            }
+            dev.timer.handshake(deadline);
+        }
+    }
+}
+
+/// What is to be done about an incoming connection after it was looked at.
+pub(crate) enum Verdict {
+    Keep,
+    /// Keep it for accept and reject, but there is nothing more to be read.
+    Gone,
+    Drop,
+    Tell(Box<Event>),
+}
+
+impl Incoming {
+    /// Something arrived.
+    pub(crate) fn ready(&mut self, token: u64) -> Verdict {
+        match handshake::receive(&self.socket) {
+            Received::Empty => Verdict::Keep,
+            Received::Packet(Packet::Request { ring, port, qos, hello, data }, fds) if !self.told => {
+                let ring = ring as usize;
+                let sound = port == self.port && RING_RANGE.contains(&ring) && ring.is_power_of_two();
+                if !sound || fds.len() != 1 + hello.fds() {
+                    tracing::warn!(port, "a malformed connection request is dropped");
+                    return Verdict::Drop;
+                }
+                let mut fds = fds.into_iter();
+                let Some(segment) = fds.next() else { return Verdict::Drop };
+                let mut event = Event::new(EventKind::REQUEST, self.user).with_data(&data);
+                event.request = token;
+                event.port = port;
+                event.qos = qos;
+                event.peer = hello.addr.0;
+                event.peer_port = hello.port;
+                self.asked = Some(Asked { ring, segment, hello, fds: fds.collect() });
+                self.told = true;
+                Verdict::Tell(Box::new(event))
+            }
+            Received::Closed if self.told => {
+                self.asked = None;
+                Verdict::Gone
+            }
+            Received::Closed => Verdict::Drop,
+            Received::Garbage(what) => {
+                tracing::warn!(port = self.port, "a connection request with {what} is dropped");
+                self.misbehaved()
+            }
+            Received::Packet(..) => {
+                tracing::warn!(port = self.port, "a connection that speaks out of turn is dropped");
+                self.misbehaved()
+            }
+        }
+    }
+
+    /// Said something it should not have.
+    fn misbehaved(&mut self) -> Verdict {
+        if !self.told {
+            return Verdict::Drop;
+        }
+        // The engine knows of the request, so it stays, as one whose peer has gone.
+        self.asked = None;
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+        Verdict::Gone
+    }
+
+    /// Whether the engine knows of it.
+    pub(crate) fn told(&self) -> bool {
+        self.told
+    }
+
+    pub(crate) fn deadline(&self) -> Instant {
+        self.deadline
+    }
+}
+
+fn bound(dev: &Dev, port: u64) -> Result<OwnedFd, Failure> {
+    let socket = dev.socket().map_err(|error| Failure::os("socket", &error))?;
+    let name = dev.port_name(port)?;
+    bind(&socket, &name).map_err(|error| match error {
+        rustix::io::Errno::ADDRINUSE => {
+            let message = format!("port {port} of domain {:?} has a listener already", dev.params.domain);
+            Failure::new(Status::IN_USE, message)
+        }
+        error => Failure::os(&format!("bind to port {port}"), &io::Error::from(error)),
+    })?;
+    Ok(socket)
+}
+
+fn any(dev: &Dev) -> Result<(OwnedFd, u64), Failure> {
+    let count = FREE_PORTS.end - FREE_PORTS.start;
+    let start = u64::from_ne_bytes(random::<8>()?) % count;
+    for turn in 0..count {
+        let port = FREE_PORTS.start + (start + turn) % count;
+        match bound(dev, port) {
+            Err(failure) if failure.status == Status::IN_USE => {}
+            result => return result.map(|socket| (socket, port)),
+        }
+    }
+    Err(Failure::new(Status::NO_RESOURCE, format!("all ports from {} on are taken", FREE_PORTS.start)))
+}

@@ -1,0 +1,312 @@
+//! Registered memory: keys, the table peers read to check them, and memory that peers can map.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use dat_plugin::{Access, Block, Failure, Keys, Status};
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
+
+use crate::one_sided::Target;
+use crate::params::HugePages;
+use crate::segment::{map_shared, unmap};
+
+/// Registrations a device holds.
+pub(crate) const MAX_REGIONS: usize = 65536;
+
+const TABLE: usize = MAX_REGIONS * size_of::<Row>();
+
+/// One registration, as peers see it. `key` is 0 while the rest changes, and no value comes back soon.
+#[repr(C, align(64))]
+struct Row {
+    key: AtomicU32,
+    access: AtomicU32,
+    domain: AtomicU32,
+    _pad: u32,
+    addr: AtomicU64,
+    len: AtomicU64,
+    map: AtomicU64,
+    offset: AtomicU64,
+}
+
+/// The keys of a device.
+pub(crate) struct KeyTable {
+    rows: View,
+    /// For peers: they can map it, and only to read.
+    fd: OwnedFd,
+    control: Mutex<Control>,
+}
+
+#[derive(Default)]
+struct Control {
+    /// Local keys by index, 0 where there is no registration, and their remote keys.
+    keys: Vec<Keys>,
+    free: Vec<u32>,
+    blocks: HashMap<u64, Alloc>,
+    next_block: u64,
+}
+
+struct Alloc {
+    base: *mut u8,
+    len: u64,
+    fd: OwnedFd,
+    owner: u32,
+}
+
+// SAFETY: plain shared memory; the pointer is only unmapped and calculated with.
+unsafe impl Send for Alloc {}
+
+impl Drop for Alloc {
+    fn drop(&mut self) {
+        unmap(self.base, self.len as usize, self.owner);
+    }
+}
+
+/// A key that is good.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Found {
+    pub(crate) addr: u64,
+    /// Memory it lies in, 0 for memory that cannot be mapped, and where in that.
+    pub(crate) map: u64,
+    pub(crate) offset: u64,
+}
+
+impl KeyTable {
+    pub(crate) fn new() -> io::Result<KeyTable> {
+        let fd = rustix::fs::memfd_create("dat-shm-keys", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        rustix::fs::ftruncate(&fd, TABLE as u64)?;
+        let rows = View::map(&fd, true)?;
+        // From now on nobody can map it to write; this mapping stays writable.
+        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
+        rustix::fs::fcntl_add_seals(&fd, seals)?;
+        let control = Control { next_block: 1, ..Control::default() };
+        Ok(KeyTable { rows, fd, control: Mutex::new(control) })
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    pub(crate) fn register(&self, addr: u64, len: u64, access: Access, domain: u32) -> Result<Keys, Failure> {
+        if addr == 0 || len == 0 || addr.checked_add(len).is_none() {
+            return Err(Failure::new(Status::INVALID, format!("{len} bytes at {addr:#x} are no range of memory")));
+        }
+        let mut control = self.control();
+        let index = match control.free.pop() {
+            Some(index) => index,
+            None if control.keys.len() < MAX_REGIONS => {
+                // A page of the table is taken from the system before it is written: a hole would be filled by a
+                // fault, and a fault that fails is a signal.
+                let at = (control.keys.len() * size_of::<Row>()) as u64;
+                if at.is_multiple_of(4096) {
+                    rustix::fs::fallocate(&self.fd, FallocateFlags::empty(), at, 4096)
+                        .map_err(|e| Failure::new(Status::NO_RESOURCE, format!("memory for keys: {e}")))?;
+                }
+                control.keys.push(Keys::default());
+                control.keys.len() as u32 - 1
+            }
+            None => {
+                let message = format!("there are {MAX_REGIONS} registrations, the most this device holds");
+                return Err(Failure::new(Status::NO_RESOURCE, message));
+            }
+        };
+        let remote = access.0 & (Access::REMOTE_READ | Access::REMOTE_WRITE).0 != 0;
+        let lkey = fresh_key(index, 0)?;
+        let keys = Keys { lkey, rkey: if remote { fresh_key(index, lkey)? } else { 0 } };
+        let block = control.blocks.iter().find(|(_, block)| {
+            let base = block.base as u64;
+            addr >= base && addr + len <= base + block.len
+        });
+        let (map, offset) = block.map_or((0, 0), |(number, block)| (*number, addr - block.base as u64));
+        if remote {
+            let row = self.rows.row(index);
+            row.key.store(0, Ordering::Relaxed);
+            fence(Ordering::Release);
+            row.access.store(access.0, Ordering::Relaxed);
+            row.domain.store(domain, Ordering::Relaxed);
+            row.addr.store(addr, Ordering::Relaxed);
+            row.len.store(len, Ordering::Relaxed);
+            row.map.store(map, Ordering::Relaxed);
+            row.offset.store(offset, Ordering::Relaxed);
+            row.key.store(keys.rkey, Ordering::Release);
+        }
+        control.keys[index as usize] = keys;
+        Ok(keys)
+    }
+
+    /// Makes a registration invalid. Accesses under way are the caller's to wait for.
+    pub(crate) fn invalidate(&self, keys: Keys) -> bool {
+        let mut control = self.control();
+        let index = keys.lkey & INDEX;
+        if keys.lkey == 0 || control.keys.get(index as usize) != Some(&keys) {
+            return false;
+        }
+        self.rows.row(index).key.store(0, Ordering::SeqCst);
+        control.keys[index as usize] = Keys::default();
+        control.free.push(index);
+        true
+    }
+
+    /// Whether a peer may do this through a channel of `domain`.
+    pub(crate) fn allows(&self, target: &Target, right: Access, domain: u32) -> bool {
+        target.len == 0 || self.rows.find(target.rkey, target.addr, target.len, right, domain).is_some()
+    }
+
+    /// Calls `f` with the address if the peer may do this; the registration lives until it returned.
+    pub(crate) fn access(&self, target: &Target, right: Access, domain: u32, f: impl FnOnce(*mut u8)) -> bool {
+        let _control = self.control();
+        let allowed = self.allows(target, right, domain);
+        if allowed {
+            f(target.addr as *mut u8);
+        }
+        allowed
+    }
+
+    pub(crate) fn alloc(&self, len: u64, huge: HugePages) -> Result<Block, Failure> {
+        let fail = |what: &str, error: rustix::io::Errno| {
+            let status = match error {
+                rustix::io::Errno::NOSPC | rustix::io::Errno::NOMEM | rustix::io::Errno::MFILE => Status::NO_RESOURCE,
+                _ => Status::IO,
+            };
+            Failure::new(status, format!("memory of {len} bytes: {what}: {error}"))
+        };
+        let make = |huge: bool| -> Result<Alloc, Failure> {
+            let (unit, flags) =
+                if huge { (2 << 20, MemfdFlags::HUGETLB) } else { (4096, MemfdFlags::empty()) };
+            let too_much = || Failure::new(Status::NO_RESOURCE, format!("{len} bytes are too much"));
+            let len = len.max(1).checked_next_multiple_of(unit).filter(|len| *len <= 1 << 46).ok_or_else(too_much)?;
+            let flags = flags | MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+            let fd = rustix::fs::memfd_create("dat-shm-memory", flags).map_err(|e| fail("memfd_create", e))?;
+            rustix::fs::ftruncate(&fd, len).map_err(|e| fail("ftruncate", e))?;
+            rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, len).map_err(|e| fail("fallocate", e))?;
+            rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW).map_err(|e| fail("seal", e))?;
+            let base = map_shared(&fd, len as usize, true).map_err(|e| Failure::os("mmap", &e))?;
+            Ok(Alloc { base, len, fd, owner: std::process::id() })
+        };
+        let alloc = match huge {
+            HugePages::Off => make(false)?,
+            HugePages::Require => make(true)?,
+            HugePages::Try => make(true).or_else(|_| make(false))?,
+        };
+        let mut control = self.control();
+        let handle = control.next_block;
+        control.next_block += 1;
+        let block = Block { addr: alloc.base as u64, len: alloc.len, handle };
+        control.blocks.insert(handle, alloc);
+        Ok(block)
+    }
+
+    pub(crate) fn free(&self, block: Block) -> bool {
+        let gone = self.control().blocks.remove(&block.handle);
+        gone.is_some()
+    }
+
+    /// A descriptor of allocated memory for a peer, to write or only to read.
+    pub(crate) fn share(&self, map: u64, write: bool) -> Option<(OwnedFd, u64)> {
+        let control = self.control();
+        let block = control.blocks.get(&map)?;
+        // Only what some peer may access is given out.
+        let right = if write { Access::REMOTE_WRITE } else { Access::REMOTE_READ };
+        let shared = (0..control.keys.len() as u32).any(|index| {
+            let row = self.rows.row(index);
+            control.keys[index as usize].rkey != 0
+                && row.map.load(Ordering::Relaxed) == map
+                && row.access.load(Ordering::Relaxed) & right.0 != 0
+        });
+        if !shared {
+            return None;
+        }
+        let fd = if write {
+            block.fd.try_clone().ok()?
+        } else {
+            use std::os::fd::AsRawFd;
+            let path = format!("/proc/self/fd/{}", block.fd.as_raw_fd());
+            let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
+            rustix::fs::open(path, flags, rustix::fs::Mode::empty()).ok()?
+        };
+        Some((fd, block.len))
+    }
+
+    fn control(&self) -> MutexGuard<'_, Control> {
+        self.control.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+const INDEX: u32 = MAX_REGIONS as u32 - 1;
+
+/// A key for `index` that is neither 0 nor `other`, its other half random.
+fn fresh_key(index: u32, other: u32) -> Result<u32, Failure> {
+    loop {
+        let key = (random::<4>().map(u32::from_ne_bytes)? & !INDEX) | index;
+        if key & !INDEX != 0 && key != other {
+            return Ok(key);
+        }
+    }
+}
+
+/// Random bytes of the system.
+pub(crate) fn random<const N: usize>() -> Result<[u8; N], Failure> {
+    let mut bytes = [0; N];
+    // SAFETY: `N` bytes are writable there.
+    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), N, 0) };
+    if got == N as isize { Ok(bytes) } else { Err(Failure::os("getrandom", &io::Error::last_os_error())) }
+}
+
+/// A mapped table of keys, of this device or of a peer's.
+pub(crate) struct View {
+    rows: *mut Row,
+    owner: u32,
+}
+
+// SAFETY: a table of atomics.
+unsafe impl Send for View {}
+// SAFETY: as above.
+unsafe impl Sync for View {}
+
+impl View {
+    /// The table a peer sent.
+    pub(crate) fn open(fd: &OwnedFd) -> Result<View, String> {
+        let seals = rustix::fs::fcntl_get_seals(fd).map_err(|e| format!("no memory descriptor: {e}"))?;
+        let stat = rustix::fs::fstat(fd).map_err(|e| format!("fstat: {e}"))?;
+        if !seals.contains(SealFlags::SHRINK) || stat.st_size != TABLE as i64 {
+            return Err("a key table that may shrink, or of another size".into());
+        }
+        View::map(fd, false).map_err(|e| format!("mmap: {e}"))
+    }
+
+    fn map(fd: &OwnedFd, write: bool) -> io::Result<View> {
+        Ok(View { rows: map_shared(fd, TABLE, write)?.cast(), owner: std::process::id() })
+    }
+
+    fn row(&self, index: u32) -> &Row {
+        // SAFETY: the mapping has a row for every index below 2^16, and lives as long as `self`.
+        unsafe { &*self.rows.add((index & INDEX) as usize) }
+    }
+
+    /// The registration `rkey` names, if it allows this.
+    pub(crate) fn find(&self, rkey: u32, addr: u64, len: u64, right: Access, domain: u32) -> Option<Found> {
+        let row = self.row(rkey);
+        if rkey == 0 || row.key.load(Ordering::Acquire) != rkey {
+            return None;
+        }
+        let access = Access(row.access.load(Ordering::Relaxed));
+        let of_domain = row.domain.load(Ordering::Relaxed);
+        let start = row.addr.load(Ordering::Relaxed);
+        let room = row.len.load(Ordering::Relaxed);
+        let found =
+            Found { addr: start, map: row.map.load(Ordering::Relaxed), offset: row.offset.load(Ordering::Relaxed) };
+        fence(Ordering::Acquire);
+        let same = row.key.load(Ordering::Relaxed) == rkey;
+        let offset = addr.wrapping_sub(start);
+        let inside = addr >= start && offset <= room && room - offset >= len;
+        (same && inside && of_domain == domain && access.contains(right)).then_some(found)
+    }
+}
+
+impl Drop for View {
+    fn drop(&mut self) {
+        unmap(self.rows.cast(), TABLE, self.owner);
+    }
+}

@@ -1,0 +1,99 @@
+//! Memory of a peer's device, mapped here: what it allocated for this purpose. A write or read is a plain copy then.
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+
+use dat_kit::Stretch;
+
+use crate::bytes;
+use crate::lock::Lock;
+use crate::segment::{map_shared, unmap};
+
+/// The mapped memory of one peer device.
+#[derive(Default)]
+pub(crate) struct Maps {
+    list: Lock<HashMap<(u64, bool), Entry>>,
+}
+
+enum Entry {
+    Refused,
+    At(Mapping),
+}
+
+struct Mapping {
+    base: *mut u8,
+    len: usize,
+    owner: u32,
+}
+
+// SAFETY: plain shared memory, accessed by copies.
+unsafe impl Send for Mapping {}
+
+/// Where a range is.
+pub(crate) enum Place {
+    /// Here.
+    At(*mut u8),
+    /// Not yet: the peer is to be asked.
+    Ask,
+    /// The peer does not give it, or it cannot be mapped.
+    Refused,
+}
+
+impl Maps {
+    /// Where `len` bytes at `offset` of memory `map` are, to be written or only read.
+    pub(crate) fn address(&self, map: u64, offset: u64, len: u64, write: bool) -> Place {
+        match self.list.lock().get(&(map, write)) {
+            None => Place::Ask,
+            Some(Entry::Refused) => Place::Refused,
+            Some(Entry::At(mapping)) => {
+                let inside = offset.checked_add(len).is_some_and(|end| end <= mapping.len as u64);
+                if inside { Place::At(mapping.base.wrapping_add(offset as usize)) } else { Place::Refused }
+            }
+        }
+    }
+
+    /// The peer's answer.
+    pub(crate) fn answer(&self, map: u64, write: bool, len: u64, fd: Option<OwnedFd>) {
+        let entry = match fd.map(|fd| Mapping::new(&fd, len, write)) {
+            Some(Ok(mapping)) => Entry::At(mapping),
+            Some(Err(error)) => {
+                tracing::warn!(%error, "memory of the peer's cannot be mapped; another way is used");
+                Entry::Refused
+            }
+            None => Entry::Refused,
+        };
+        let old = self.list.lock().insert((map, write), entry);
+        drop(old);
+    }
+}
+
+impl Mapping {
+    fn new(fd: &OwnedFd, len: u64, write: bool) -> Result<Mapping, String> {
+        let stat = rustix::fs::fstat(fd).map_err(|e| format!("fstat: {e}"))?;
+        let seals = rustix::fs::fcntl_get_seals(fd).map_err(|e| format!("no memory descriptor: {e}"))?;
+        if !seals.contains(rustix::fs::SealFlags::SHRINK) || len == 0 || (stat.st_size as u64) < len {
+            return Err("it may shrink, or is shorter than it should be".into());
+        }
+        let base = map_shared(fd, len as usize, write).map_err(|e| format!("mmap: {e}"))?;
+        Ok(Mapping { base, len: len as usize, owner: std::process::id() })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        unmap(self.base, self.len, self.owner);
+    }
+}
+
+/// Copies between `segs` and `len` bytes at `at`, which [`Maps::address`] gave.
+pub(crate) fn copy(at: *mut u8, len: usize, segs: &[Stretch], read: bool) {
+    if read {
+        // SAFETY: the mapping has `len` bytes at `at`, and lives as long as the peer object the caller holds.
+        unsafe { bytes::scatter(at, len, segs, 0) };
+        return;
+    }
+    bytes::each(segs, 0, len, |done, addr, piece| {
+        // SAFETY: as above; the source is part of a stretch.
+        unsafe { bytes::copy_last_last(addr as *const u8, at.add(done), piece) }
+    });
+}

@@ -1,0 +1,84 @@
+//! Writes and reads of a peer's memory, by the fastest way there is for a connection and a region:
+//! [`mapped`] where the region lies in memory the peer's device allocated, [`cma`] where the kernel lets this process
+//! at the peer's memory, [`target`] where the peer must do it.
+
+mod cma;
+mod mapped;
+mod target;
+
+pub(crate) use cma::{pull, try_nonce};
+pub(crate) use mapped::Maps;
+pub(crate) use target::{List, Target};
+
+use std::sync::atomic::Ordering;
+
+use dat_kit::Stretch;
+use dat_plugin::{Access, CompletionStatus};
+
+use crate::channel::{Chan, Link};
+use crate::memory::Found;
+use crate::params::OneSided;
+use crate::tx::Entry;
+use crate::wait;
+
+/// What became of a write or read.
+pub(crate) enum Outcome {
+    /// It was executed from here, or refused.
+    Done(CompletionStatus),
+    /// Memory of the peer's must be mapped first; the answer to that is awaited.
+    Later,
+    /// The peer must execute it.
+    Target,
+}
+
+/// Executes a write, or a read, if that can be done from here.
+pub(crate) fn execute(chan: &Chan, link: &Link, entry: &Entry, segs: &[Stretch], read: bool) -> Outcome {
+    if entry.total == 0 {
+        return Outcome::Done(CompletionStatus::SUCCESS);
+    }
+    let mode = chan.dev.params.one_sided;
+    let Some(keys) = link.peer.keys.as_ref().filter(|_| mode != OneSided::Target) else { return Outcome::Target };
+    let right = if read { Access::REMOTE_READ } else { Access::REMOTE_WRITE };
+    // From here to the end of the copy the peer's deregistration waits for us.
+    let own = link.segment.own();
+    let busy = own.busy.load(Ordering::Relaxed);
+    own.busy.store(busy.wrapping_add(1), Ordering::Relaxed);
+    wait::light_barrier(link.fence);
+    let outcome = match keys.find(entry.rkey, entry.remote_addr, entry.total, right, link.hello.domain) {
+        None => Outcome::Done(CompletionStatus::REMOTE_ACCESS),
+        Some(found) => reach(chan, link, entry, segs, read, &found),
+    };
+    own.busy.store(busy.wrapping_add(2), Ordering::Release);
+    outcome
+}
+
+fn reach(chan: &Chan, link: &Link, entry: &Entry, segs: &[Stretch], read: bool, found: &Found) -> Outcome {
+    let mode = chan.dev.params.one_sided;
+    if found.map != 0 && mode != OneSided::Cma {
+        let offset = found.offset + (entry.remote_addr - found.addr);
+        match link.peer.maps.address(found.map, offset, entry.total, !read) {
+            mapped::Place::At(at) => {
+                mapped::copy(at, entry.total as usize, segs, read);
+                return Outcome::Done(CompletionStatus::SUCCESS);
+            }
+            mapped::Place::Ask => {
+                link.ask_for(found.map, !read);
+                return Outcome::Later;
+            }
+            mapped::Place::Refused => {}
+        }
+    }
+    if mode != OneSided::Mapped && link.cma.load(Ordering::Relaxed) {
+        let done = if read {
+            cma::read(link.peer.pid, entry.remote_addr, entry.total, segs)
+        } else {
+            cma::write(link.peer.pid, entry.remote_addr, entry.total, segs)
+        };
+        match done {
+            Ok(()) => return Outcome::Done(CompletionStatus::SUCCESS),
+            // It worked when the connection was made, and the key is good.
+            Err(error) => tracing::warn!(%error, pid = link.peer.pid, "access to the peer's memory failed"),
+        }
+    }
+    Outcome::Target
+}

@@ -1,0 +1,94 @@
+//! What requests that the target executes, or pulls, carry in their frames.
+
+use dat_kit::Stretch;
+
+/// Memory of the executing side, as a request names it. Nothing in it is to be believed before the keys were asked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Target {
+    pub(crate) addr: u64,
+    pub(crate) len: u64,
+    pub(crate) rkey: u32,
+}
+
+impl Target {
+    /// Its size in a frame.
+    pub(crate) const BYTES: usize = 24;
+
+    /// # Safety
+    /// [`Target::BYTES`] bytes are writable at `to`.
+    pub(crate) unsafe fn store(self, to: *mut u8) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            to.cast::<u64>().write_unaligned(self.addr);
+            to.add(8).cast::<u64>().write_unaligned(self.len);
+            to.add(16).cast::<u64>().write_unaligned(self.rkey as u64);
+        }
+    }
+
+    /// # Safety
+    /// [`Target::BYTES`] bytes are readable at `from`.
+    pub(crate) unsafe fn load(from: *const u8) -> Target {
+        // SAFETY: the caller's promise. Volatile, because the peer may write meanwhile: each is read once.
+        unsafe {
+            Target {
+                addr: from.cast::<u64>().read_volatile(),
+                len: from.add(8).cast::<u64>().read_volatile(),
+                rkey: from.add(16).cast::<u32>().read_volatile(),
+            }
+        }
+    }
+}
+
+/// The most segments a message that is pulled has.
+const MAX: usize = 16;
+
+/// Where in the peer's memory a message lies.
+#[derive(Clone, Copy)]
+pub(crate) struct List {
+    parts: [(u64, u64); MAX],
+    count: usize,
+}
+
+impl List {
+    /// Reads the payload of a frame, which is inside the ring and `len` bytes long. `None`: it makes no sense.
+    pub(crate) fn load(from: *const u8, len: usize) -> Option<List> {
+        let count = len / 16;
+        if !len.is_multiple_of(16) || count == 0 || count > MAX {
+            return None;
+        }
+        let mut list = List { parts: [(0, 0); MAX], count };
+        for (index, part) in list.parts[..count].iter_mut().enumerate() {
+            // SAFETY: inside the payload; aligned, as payloads are; read once each, as the peer may write meanwhile.
+            *part = unsafe {
+                let at = from.add(index * 16).cast::<u64>();
+                (at.read_volatile(), at.add(1).read_volatile())
+            };
+        }
+        list.parts[..count].iter().try_fold(0u64, |sum, part| sum.checked_add(part.1))?;
+        Some(list)
+    }
+
+    pub(crate) fn total(&self) -> u64 {
+        self.parts().iter().map(|part| part.1).sum()
+    }
+
+    pub(crate) fn parts(&self) -> &[(u64, u64)] {
+        &self.parts[..self.count]
+    }
+}
+
+/// Segments as the kernel's vectors, cut to `len` bytes.
+pub(crate) fn vectors(segs: &[Stretch], mut len: usize) -> ([libc::iovec; MAX], usize) {
+    let mut out = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; MAX];
+    let mut count = 0;
+    for seg in segs.iter().take(MAX) {
+        let piece = seg.len().min(len);
+        if piece == 0 {
+            break;
+        }
+        out[count] = libc::iovec { iov_base: seg.addr() as *mut libc::c_void, iov_len: piece };
+        count += 1;
+        len -= piece;
+    }
+    (out, count)
+}

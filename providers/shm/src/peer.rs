@@ -1,0 +1,70 @@
+//! A peer's device: what all connections to it share, and how its death is seen.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use crate::device::Dev;
+use crate::memory::View;
+use crate::one_sided::Maps;
+
+/// A device of a peer process.
+pub(crate) struct Peer {
+    /// As the socket says, 0 when it is in a process namespace that is not visible here.
+    pub(crate) pid: u32,
+    /// Its key table; `None` when it could not be mapped.
+    pub(crate) keys: Option<View>,
+    pub(crate) maps: Maps,
+    wakes: Mutex<HashMap<u64, Weak<OwnedFd>>>,
+    /// Readable when the process is dead. The socket tells as well, except where the dead process has a living child
+    /// that inherited it.
+    watch: Option<(OwnedFd, u64)>,
+    dev: Weak<Dev>,
+}
+
+impl Peer {
+    pub(crate) fn new(dev: &Arc<Dev>, pid: u32, keys: Option<OwnedFd>, token: u64) -> Peer {
+        let keys = keys.ok_or_else(|| "none was sent".to_owned());
+        let keys = match keys.and_then(|fd| View::open(&fd)) {
+            Ok(view) => Some(view),
+            Err(error) => {
+                tracing::warn!(pid, "the peer's key table: {error}; it executes writes and reads itself");
+                None
+            }
+        };
+        let watch = rustix::process::Pid::from_raw(pid as i32)
+            .filter(|_| pid != std::process::id())
+            .and_then(|pid| rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).ok())
+            .filter(|fd| dev.epoll_add(fd.as_fd(), token).is_ok())
+            .map(|fd| (fd, token));
+        let wakes = Mutex::default();
+        Peer { pid, keys, maps: Maps::default(), wakes, watch, dev: Arc::downgrade(dev) }
+    }
+
+    /// Its process is known to be dead.
+    pub(crate) fn unwatch(&self, dev: &Dev) {
+        if let Some((fd, token)) = &self.watch {
+            dev.forget(*token, fd.as_fd());
+        }
+    }
+
+    /// The descriptor of the peer's queue `id`, one for all connections that use it.
+    pub(crate) fn wake(&self, id: u64, fd: OwnedFd) -> Arc<OwnedFd> {
+        let mut wakes = self.wakes.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = wakes.get(&id).and_then(Weak::upgrade) {
+            return known;
+        }
+        wakes.retain(|_, known| known.strong_count() > 0);
+        let fd = Arc::new(fd);
+        wakes.insert(id, Arc::downgrade(&fd));
+        fd
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        if let (Some((fd, token)), Some(dev)) = (&self.watch, self.dev.upgrade()) {
+            dev.forget(*token, fd.as_fd());
+        }
+    }
+}

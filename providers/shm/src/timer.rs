@@ -1,0 +1,136 @@
+//! What happens when time passes: channels whose application is away are looked after, handshakes and waiting messages
+//! run into their deadlines. One timer descriptor a device, set only while there is something to wait for.
+
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use dat_kit::Timer;
+
+use crate::channel::Chan;
+
+/// A channel is first looked after so long after it asked for it, then at growing distances.
+const SOON: Duration = Duration::from_micros(500);
+const LATE: Duration = Duration::from_millis(16);
+
+pub(crate) struct Timers {
+    pub(crate) fd: Timer,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    watched: Vec<Watched>,
+    /// Channels whose messages wait for a limited time.
+    patience: Vec<Weak<Chan>>,
+    patience_due: Option<Instant>,
+    handshake_due: Option<Instant>,
+    /// What the descriptor is set to.
+    set: Option<Instant>,
+}
+
+struct Watched {
+    chan: Arc<Chan>,
+    due: Instant,
+    delay: Duration,
+    last: u64,
+}
+
+impl Timers {
+    pub(crate) fn new() -> io::Result<Timers> {
+        Ok(Timers { fd: Timer::new()?, state: Mutex::default() })
+    }
+
+    /// Looks after a channel until it needs it no more.
+    pub(crate) fn watch(&self, chan: Arc<Chan>) {
+        let mut state = self.state();
+        state.watched.push(Watched { chan, due: Instant::now() + SOON, delay: SOON, last: u64::MAX });
+        self.set(&mut state, false);
+    }
+
+    /// Watches the messages of a channel wait.
+    pub(crate) fn patience(&self, chan: Arc<Chan>) {
+        let limit = Duration::from_millis(chan.dev.params.rnr_timeout_ms);
+        let mut state = self.state();
+        state.patience.push(Arc::downgrade(&chan));
+        state.patience_due.get_or_insert(Instant::now() + step(limit));
+        self.set(&mut state, false);
+    }
+
+    /// Has handshakes looked at by `due`.
+    pub(crate) fn handshake(&self, due: Instant) {
+        let mut state = self.state();
+        state.handshake_due = Some(state.handshake_due.map_or(due, |known| known.min(due)));
+        self.set(&mut state, false);
+    }
+
+    /// The descriptor is readable: does what is due. `handshakes` drops late ones and gives the next deadline.
+    pub(crate) fn expired(&self, patience: Duration, handshakes: impl FnOnce(Instant) -> Option<Instant>) {
+        self.fd.drain();
+        let now = Instant::now();
+        let (due, waiting, look) = {
+            let mut state = self.state();
+            state.set = None;
+            let (due, rest) = std::mem::take(&mut state.watched).into_iter().partition(|one| one.due <= now);
+            state.watched = rest;
+            let due: Vec<Watched> = due;
+            let mut waiting = Vec::new();
+            if state.patience_due.is_some_and(|at| at <= now) {
+                state.patience.retain(|chan| chan.strong_count() > 0);
+                waiting = state.patience.iter().filter_map(Weak::upgrade).collect();
+                state.patience_due = (!state.patience.is_empty()).then(|| now + step(patience));
+            }
+            let look = state.handshake_due.is_some_and(|at| at <= now);
+            if look {
+                state.handshake_due = None;
+            }
+            (due, waiting, look)
+        };
+        for chan in waiting {
+            chan.check_patience(patience);
+        }
+        let mut rest = Vec::new();
+        for mut one in due {
+            let (go_on, moved) = one.chan.tend(&mut one.last);
+            if go_on {
+                one.delay = if moved { SOON } else { (one.delay * 2).min(LATE) };
+                one.due = Instant::now() + one.delay;
+                rest.push(one);
+            }
+        }
+        let next = if look { handshakes(now) } else { None };
+        let mut state = self.state();
+        state.watched.extend(rest);
+        state.handshake_due = match (state.handshake_due, next) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        self.set(&mut state, true);
+    }
+
+    /// Forgets everything.
+    pub(crate) fn clear(&self) {
+        let old = std::mem::take(&mut *self.state());
+        drop(old);
+    }
+
+    fn set(&self, state: &mut State, always: bool) {
+        let first = state.watched.iter().map(|one| one.due).chain(state.patience_due).chain(state.handshake_due).min();
+        let Some(first) = first else { return };
+        if always || state.set.is_none_or(|set| first < set) {
+            state.set = Some(first);
+            if let Err(error) = self.fd.set(first.saturating_duration_since(Instant::now())) {
+                tracing::error!(%error, "timerfd_settime");
+            }
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How often waiting messages are looked at.
+fn step(limit: Duration) -> Duration {
+    (limit / 4).clamp(Duration::from_millis(1), Duration::from_millis(100))
+}

@@ -1,0 +1,98 @@
+//! Running cargo, and counting the tests it ran.
+
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use crate::process::Run;
+
+/// The cargo that runs this program.
+pub fn cargo() -> Run {
+    Run::new(&std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned()))
+}
+
+/// The nightly cargo, by way of rustup.
+pub fn nightly() -> Run {
+    // Set by the stable cargo for its children; they would steer the nightly one wrong.
+    ["CARGO", "RUSTC", "RUSTDOC", "RUSTUP_TOOLCHAIN"]
+        .into_iter()
+        .fold(Run::new("cargo"), Run::without_env)
+        .args(["+nightly"])
+}
+
+/// What `cargo metadata` says of the workspace's own crates.
+pub fn metadata() -> Result<Value, String> {
+    let text = cargo().args(["metadata", "--format-version=1", "--no-deps"]).output()?;
+    serde_json::from_str(&text).map_err(|error| format!("cargo metadata printed no JSON: {error}"))
+}
+
+/// The target directory in use.
+pub fn target_dir() -> Result<PathBuf, String> {
+    let metadata = metadata()?;
+    let dir = metadata["target_directory"].as_str().ok_or("cargo metadata names no target directory")?;
+    Ok(PathBuf::from(dir))
+}
+
+/// Tests that ran, by what `cargo test` printed.
+#[derive(Clone, Copy, Default)]
+pub struct Tests {
+    passed: u64,
+    ignored: u64,
+}
+
+impl Tests {
+    /// Runs a `cargo test` and counts. Fails when a test failed or when none ran: a run of nothing proves nothing.
+    pub fn of(run: Run) -> Result<Tests, String> {
+        let mut tests = Tests::default();
+        run.lines(|line| tests.count(line))?;
+        match tests.passed {
+            0 => Err("not a single test ran".to_owned()),
+            _ => Ok(tests),
+        }
+    }
+
+    /// The sum of two runs.
+    pub fn and(self, other: Tests) -> Tests {
+        Tests { passed: self.passed + other.passed, ignored: self.ignored + other.ignored }
+    }
+
+    /// In words.
+    pub fn words(self) -> String {
+        format!("{} tests passed, {} ignored", self.passed, self.ignored)
+    }
+
+    /// Reads `test result: ok. 3 passed; 0 failed; 1 ignored; …`.
+    fn count(&mut self, line: &str) {
+        let Some(result) = line.strip_prefix("test result: ") else { return };
+        let number = |what: &str| {
+            let part = result.split(['.', ';']).map(str::trim).find_map(|part| part.strip_suffix(what))?;
+            part.trim().parse::<u64>().ok()
+        };
+        self.passed += number(" passed").unwrap_or(0);
+        self.ignored += number(" ignored").unwrap_or(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_what_cargo_prints() {
+        let mut tests = Tests::default();
+        tests.count("running 4 tests");
+        tests.count(
+            "test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 2 filtered out; finished in 0.01s",
+        );
+        tests.count(
+            "test result: ok. 12 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s",
+        );
+        assert_eq!((tests.passed, tests.ignored), (15, 1));
+    }
+
+    #[test]
+    fn a_run_of_no_test_fails() {
+        let nothing = Run::new("echo").args(["test result: ok. 0 passed; 0 failed; 0 ignored;"]);
+        assert!(Tests::of(nothing).is_err());
+    }
+}

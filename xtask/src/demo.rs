@@ -1,0 +1,35 @@
+//! `cargo xtask demo`: from a fresh checkout to two processes that exchange messages by a provider's name.
+
+use crate::cargo::{cargo, target_dir};
+use crate::leg::{Outcome, Report};
+use crate::legs::setup;
+use crate::process::Run;
+
+/// What is shown, in order: a sentence and the arguments of `dat`.
+const STEPS: [(&str, &[&str]); 4] = [
+    ("Which providers are there, and can they be used here?", &["providers"]),
+    ("How is the name shm0 resolved?", &["explain", "shm0"]),
+    (
+        "Two processes connect by the name shm0; a message, a one-sided write and a read are verified byte by byte.",
+        &["ping", "shm0"],
+    ),
+    ("The same two processes, measured.", &["perf", "shm0", "--quick"]),
+];
+
+/// Builds and shows.
+pub fn run() -> Report {
+    setup::run()?;
+    println!("\nBuilding the command `dat` and the plugin libdat_shm.so.");
+    cargo()
+        .args(["build", "--release", "-p", "dat-cli", "-p", "dat-shm", "-p", "dat-loopback"])
+        .deadline(1200)
+        .run()?;
+    let dat = target_dir()?.join("release/dat");
+    for (sentence, arguments) in STEPS {
+        println!("\n{sentence}");
+        Run::new(&dat.to_string_lossy()).args(arguments).deadline(120).run()?;
+    }
+    Ok(Outcome::passed(
+        "two processes connected by name, exchanged messages, wrote and read each other's memory",
+    ))
+}

@@ -1,0 +1,83 @@
+//! `cargo xtask deps`: layers only look downwards. Fails on a dependency between the project's crates that is not in
+//! the table, and on a crate the table does not know.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::cargo::metadata;
+use crate::leg::{Outcome, Report};
+
+/// A crate, what it may depend on among ours, and what its tests may besides.
+const ALLOWED: [(&str, &[&str], &[&str]); 14] = [
+    ("dat-types", &[], &[]),
+    ("dat-plugin", &[], &[]),
+    ("dat-engine", &["dat-types", "dat-plugin"], &["dat-loopback"]),
+    ("dat-registry", &["dat-types", "dat-plugin"], &[]),
+    ("dat", &["dat-types", "dat-plugin", "dat-engine", "dat-registry"], &["dat-loopback", "dat-shm"]),
+    ("dat-kit", &["dat-plugin"], &[]),
+    ("dat-loopback", &["dat-plugin", "dat-kit"], &[]),
+    ("dat-shm", &["dat-plugin", "dat-kit"], &[]),
+    ("dat-cli", &["dat"], &[]),
+    ("dat-examples", &["dat"], &[]),
+    ("dat-process-tests", &["dat"], &[]),
+    // It tests the engine and the plugin interface themselves, and has the loopback provider linked in.
+    ("dat-conformance", &["dat", "dat-types", "dat-plugin", "dat-engine", "dat-loopback"], &[]),
+    // It compares the provider called directly with the same one below the engine.
+    ("dat-bench", &["dat", "dat-types", "dat-plugin", "dat-engine", "dat-shm"], &[]),
+    ("xtask", &["dat-engine"], &[]),
+];
+
+/// Plugins broken on purpose: what any third party's plugin has.
+const TEST_PLUGIN: (&str, &[&str]) = ("dat-test-", &["dat-plugin"]);
+
+/// External crates that one crate alone may name.
+const CONFINED: [(&str, &str); 1] = [("abi_stable", "dat-plugin")];
+
+/// Checks every edge.
+pub fn run() -> Report {
+    let metadata = metadata()?;
+    let packages = metadata["packages"].as_array().ok_or("cargo metadata lists no packages")?;
+    let ours: BTreeSet<&str> = packages.iter().filter_map(|package| package["name"].as_str()).collect();
+    let mut wrong = Vec::new();
+    let mut edges = 0;
+    for package in packages {
+        let name = package["name"].as_str().unwrap_or_default();
+        let Some((normal, dev)) = allowed(name) else {
+            wrong.push(format!(
+                "{name} is not in the table of xtask/src/deps.rs; say there what it may depend on"
+            ));
+            continue;
+        };
+        for dependency in package["dependencies"].as_array().into_iter().flatten() {
+            let target = dependency["name"].as_str().unwrap_or_default();
+            edges += 1;
+            if let Some((_, owner)) =
+                CONFINED.iter().find(|(krate, owner)| *krate == target && *owner != name)
+            {
+                wrong.push(format!("{name} names {target}, which {owner} alone may"));
+            }
+            if ours.contains(target)
+                && !normal.contains(&target)
+                && !(is_dev(dependency) && dev.contains(&target))
+            {
+                wrong.push(format!("{name} must not depend on {target}"));
+            }
+        }
+    }
+    match wrong.is_empty() {
+        true => Ok(Outcome::passed(format!("{} crates, {edges} dependencies", packages.len()))),
+        false => Err(wrong.join("; ")),
+    }
+}
+
+fn allowed(name: &str) -> Option<(&'static [&'static str], &'static [&'static str])> {
+    if name.starts_with(TEST_PLUGIN.0) {
+        return Some((TEST_PLUGIN.1, &[]));
+    }
+    ALLOWED.iter().find(|(known, ..)| *known == name).map(|(_, normal, dev)| (*normal, *dev))
+}
+
+fn is_dev(dependency: &Value) -> bool {
+    dependency["kind"].as_str() == Some("dev")
+}

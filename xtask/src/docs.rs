@@ -1,0 +1,32 @@
+//! `cargo xtask docs`: files of `docs/` that are printed from the code.
+
+use std::fs;
+use std::path::Path;
+
+use crate::leg::{Outcome, Report};
+use crate::root;
+
+/// A file and the function that prints it.
+const PRINTED: [(&str, fn() -> String); 1] = [("docs/ep-states.md", dat_engine::states::print)];
+
+/// Writes every printed file; with `check`, compares only and fails on a difference.
+pub fn run(check: bool) -> Report {
+    let stale: Vec<&str> = PRINTED
+        .iter()
+        .filter(|(file, print)| fs::read_to_string(root().join(file)).ok() != Some(print()))
+        .map(|(file, _)| *file)
+        .collect();
+    if check {
+        return match stale.is_empty() {
+            true => Ok(Outcome::passed(format!("{} printed file(s) up to date", PRINTED.len()))),
+            false => Err(format!("out of date: {}; run `cargo xtask docs`", stale.join(", "))),
+        };
+    }
+    for (file, print) in PRINTED {
+        let path = root().join(file);
+        fs::create_dir_all(path.parent().unwrap_or(Path::new("."))).map_err(|e| format!("{file}: {e}"))?;
+        fs::write(&path, print()).map_err(|e| format!("{}: {e}", path.display()))?;
+        println!("wrote {file}");
+    }
+    Ok(Outcome::passed(format!("{} of {} changed", stale.len(), PRINTED.len())))
+}

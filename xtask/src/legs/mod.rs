@@ -1,0 +1,9 @@
+//! The legs of `cargo xtask test` that run other programs.
+
+pub mod bench;
+pub mod checks;
+pub mod conformance;
+pub mod loom;
+pub mod miri;
+pub mod setup;
+pub mod tsan;

@@ -1,0 +1,155 @@
+//! Running other programs: each command is shown, has a deadline, and is ended with all its descendants when the time
+//! is up.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::root;
+
+/// A program to run in the workspace's root.
+pub struct Run {
+    command: Command,
+    shown: String,
+    deadline: Duration,
+}
+
+impl Run {
+    /// `program` with no arguments yet, and ten minutes of time.
+    pub fn new(program: &str) -> Run {
+        let mut command = Command::new(program);
+        command.current_dir(root()).stdin(Stdio::null());
+        Run { command, shown: program.to_owned(), deadline: Duration::from_secs(600) }
+    }
+
+    /// Adds arguments.
+    pub fn args<S: AsRef<OsStr>>(mut self, arguments: impl IntoIterator<Item = S>) -> Run {
+        for argument in arguments {
+            self.shown.push(' ');
+            self.shown.push_str(&argument.as_ref().to_string_lossy());
+            self.command.arg(argument);
+        }
+        self
+    }
+
+    /// Sets an environment variable.
+    pub fn env(mut self, key: &str, value: impl AsRef<OsStr>) -> Run {
+        self.shown = format!("{key}={:?} {}", value.as_ref().to_string_lossy(), self.shown);
+        self.command.env(key, value);
+        self
+    }
+
+    /// Takes an environment variable away.
+    pub fn without_env(mut self, key: &str) -> Run {
+        self.command.env_remove(key);
+        self
+    }
+
+    /// How long it may take.
+    pub fn deadline(mut self, seconds: u64) -> Run {
+        self.deadline = Duration::from_secs(seconds);
+        self
+    }
+
+    /// Runs it, its output shown as it comes. Fails unless it succeeds.
+    pub fn run(self) -> Result<(), String> {
+        self.lines(|_| {})
+    }
+
+    /// The same, with each line of its standard output handed to `look` as well.
+    pub fn lines(mut self, mut look: impl FnMut(&str) + Send) -> Result<(), String> {
+        println!("$ {}", self.shown);
+        let mut child = self.start(Stdio::piped(), Stdio::inherit())?;
+        let out = child.stdout.take();
+        let deadline = self.deadline;
+        let ended = thread::scope(|scope| {
+            scope.spawn(|| {
+                for line in
+                    out.into_iter().flat_map(|out| BufReader::new(out).split(b'\n')).map_while(Result::ok)
+                {
+                    let line = String::from_utf8_lossy(&line);
+                    println!("{line}");
+                    look(&line);
+                }
+            });
+            wait(&mut child, deadline)
+        });
+        self.verdict(ended)
+    }
+
+    /// Runs it silently and returns its standard output. Fails unless it succeeds; the message has its error output.
+    pub fn output(mut self) -> Result<String, String> {
+        let mut child = self.start(Stdio::piped(), Stdio::piped())?;
+        let (mut out, mut err) = (child.stdout.take(), child.stderr.take());
+        let deadline = self.deadline;
+        let (mut text, mut complaint) = (String::new(), String::new());
+        let ended = thread::scope(|scope| {
+            scope.spawn(|| out.as_mut().map(|out| out.read_to_string(&mut text)));
+            scope.spawn(|| err.as_mut().map(|err| err.read_to_string(&mut complaint)));
+            wait(&mut child, deadline)
+        });
+        self.verdict(ended).map_err(|message| format!("{message}\n{}", complaint.trim_end()))?;
+        Ok(text)
+    }
+
+    /// Whether it can be started and succeeds.
+    pub fn works(self) -> bool {
+        self.output().is_ok()
+    }
+
+    fn start(&mut self, out: Stdio, err: Stdio) -> Result<Child, String> {
+        self.command.stdout(out).stderr(err);
+        self.command.spawn().map_err(|error| format!("cannot start `{}`: {error}", self.shown))
+    }
+
+    fn verdict(&self, ended: Result<Option<i32>, String>) -> Result<(), String> {
+        match ended {
+            Ok(Some(0)) => Ok(()),
+            Ok(Some(code)) => Err(format!("`{}` exited with status {code}", self.shown)),
+            Ok(None) => Err(format!("`{}` was ended by a signal", self.shown)),
+            Err(message) => Err(format!("`{}`: {message}", self.shown)),
+        }
+    }
+}
+
+/// Its exit status (`None`: a signal), or why there is none.
+fn wait(child: &mut Child, deadline: Duration) -> Result<Option<i32>, String> {
+    let start = Instant::now();
+    let mut pause = Duration::from_millis(1);
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) => return Ok(status.code()),
+            Ok(None) if start.elapsed() < deadline => thread::sleep(pause),
+            Ok(None) => {
+                kill_tree(child.id());
+                let _ = child.wait();
+                return Err(format!("not finished after {} s; ended", deadline.as_secs()));
+            }
+            Err(error) => return Err(format!("waiting for it failed: {error}")),
+        }
+        pause = (pause * 2).min(Duration::from_millis(50));
+    }
+}
+
+/// Ends a process and all its descendants, parents first so that none starts another.
+fn kill_tree(id: u32) {
+    let children = children_of(id);
+    if let Some(pid) = i32::try_from(id).ok().and_then(Pid::from_raw) {
+        // A process that has ended meanwhile is as good.
+        let _ = kill_process(pid, Signal::KILL);
+    }
+    children.into_iter().for_each(kill_tree);
+}
+
+fn children_of(id: u32) -> Vec<u32> {
+    let tasks = fs::read_dir(format!("/proc/{id}/task")).into_iter().flatten().flatten();
+    let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+    lists
+        .flat_map(|list| list.split_whitespace().filter_map(|id| id.parse().ok()).collect::<Vec<u32>>())
+        .collect()
+}
