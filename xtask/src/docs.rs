@@ -6,8 +6,10 @@ use std::path::Path;
 use crate::leg::{Outcome, Report};
 use crate::root;
 
+type Print = fn() -> String;
+
 /// A file and the function that prints it.
-const PRINTED: [(&str, fn() -> String); 1] = [("docs/ep-states.md", dat_engine::states::print)];
+const PRINTED: [(&str, Print); 1] = [("docs/ep-states.md", dat_engine::states::print)];
 
 /// Writes every printed file; with `check`, compares only and fails on a difference.
 pub fn run(check: bool) -> Report {

@@ -225,6 +225,15 @@ pub struct Segment {
 }
 
 impl Segment {
+    /// A segment without a [`crate::host::SpanTable`], for tests and benchmarks that call a provider directly.
+    ///
+    /// # Safety
+    /// The range lies inside memory registered under `lkey`, for as long as a post that names it is outstanding; `len`
+    /// is not 0.
+    pub const unsafe fn from_parts(addr: u64, len: u32, lkey: u32) -> Segment {
+        Segment { addr, len, lkey }
+    }
+
     /// Address of the first byte in this process.
     pub fn addr(&self) -> u64 {
         self.addr
@@ -277,6 +286,43 @@ pub struct RecvRequest {
     pub(crate) reserved: u16,
     /// Sum of the segments' lengths.
     pub total: u64,
+}
+
+impl Request {
+    /// A request without a [`crate::host::Channel`], for tests and benchmarks that call a provider directly.
+    ///
+    /// # Safety
+    /// `segments` outlives the result.
+    pub unsafe fn from_parts(opcode: Opcode, token: u64, segments: &[Segment]) -> Request {
+        Request {
+            token,
+            segs: segments.as_ptr(),
+            nsegs: segments.len() as u32,
+            opcode,
+            flags: PostFlag::NONE,
+            total: segments.iter().map(|segment| u64::from(segment.len)).sum(),
+            remote_addr: 0,
+            rkey: 0,
+            remote_len: 0,
+        }
+    }
+}
+
+impl RecvRequest {
+    /// As [`Request::from_parts`].
+    ///
+    /// # Safety
+    /// `segments` outlives the result.
+    pub unsafe fn from_parts(token: u64, segments: &[Segment]) -> RecvRequest {
+        RecvRequest {
+            token,
+            segs: segments.as_ptr(),
+            nsegs: segments.len() as u32,
+            flags: PostFlag::NONE,
+            reserved: 0,
+            total: segments.iter().map(|segment| u64::from(segment.len)).sum(),
+        }
+    }
 }
 
 macro_rules! segments {

@@ -333,8 +333,9 @@ impl Tx {
                     _ => CompletionStatus::BAD_RESPONSE,
                 };
             }
+            let failed = entry.status != CompletionStatus::SUCCESS;
             self.done += 1;
-            if entry.status != CompletionStatus::SUCCESS {
+            if failed {
                 // Whatever was posted after it is the engine's to flush.
                 self.on = false;
                 self.halted = true;

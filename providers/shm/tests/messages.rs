@@ -1,0 +1,153 @@
+//! Messages between two devices of one process.
+
+mod common;
+
+use common::*;
+use dat_plugin::{Completion, CompletionFlag, CompletionStatus, EventKind, Opcode, PostFlag, Status};
+use dat_plugin::host::Remote;
+
+#[test]
+fn a_message_arrives_in_the_posted_segments() {
+    let (mut a, mut b, from, to) = pair(&[]);
+    let (src, dst) = (a.area(256), b.area(256));
+    let bytes = src.fill(1);
+    assert_eq!(to.post_recv(5, &[dst.seg(100, 3), dst.seg(0, 50)]), Status::OK);
+    assert_eq!(from.post(Opcode::SEND, PostFlag::SOLICITED, 6, &[src.seg(10, 8), src.seg(40, 9)], Remote::default()), Status::OK);
+    let got = to.received(&mut [&mut a, &mut b]);
+    assert_ok(&got, 5, 17);
+    assert_eq!((got.user, got.flags), (22, CompletionFlag::SOLICITED));
+    let sent = from.sent(&mut [&mut a, &mut b]);
+    assert_ok(&sent, 6, 17);
+    assert_eq!(sent.user, 11);
+    let expected = [&bytes[10..18], &bytes[40..49]].concat();
+    assert_eq!([dst.bytes(100, 3), dst.bytes(0, 14)].concat(), expected);
+}
+
+#[test]
+fn messages_of_every_size_arrive_in_order_and_intact() {
+    for params in [&[("cma", "off")][..], &[]] {
+        let (mut a, mut b, from, to) = pair(params);
+        let sizes = [0u32, 1, 8, 15, 16, 17, 4000, 4096, 4097, 8192, 16384, 16385, 65535, 65536, 100_000, 1 << 20];
+        let (src, dst) = (a.area(1 << 20), b.area(1 << 20));
+        for (round, size) in sizes.into_iter().enumerate() {
+            let bytes = src.fill(round as u8);
+            let seg = |area: &Area| if size == 0 { vec![] } else { vec![area.seg(0, size)] };
+            assert_eq!(from.post_send(round as u64, &seg(&src)), Status::OK);
+            assert_eq!(to.post_recv(round as u64, &seg(&dst)), Status::OK);
+            assert_ok(&to.received(&mut [&mut a, &mut b]), round as u64, size);
+            assert_ok(&from.sent(&mut [&mut a, &mut b]), round as u64, size);
+            assert_eq!(dst.bytes(0, size as usize), bytes[..size as usize], "{size} bytes");
+        }
+    }
+}
+
+#[test]
+fn messages_wait_for_receives_without_limit_and_do_not_block_the_sender() {
+    let (mut a, mut b, from, to) = pair(&[]);
+    let (src, dst) = (a.area(4096), b.area(4096));
+    for token in 0..64 {
+        src.memory.write(0, &[token as u8; 1]);
+        assert_eq!(from.post_send(token, &[src.seg(0, 1000)]), Status::OK);
+    }
+    assert_eq!(from.post_send(64, &[src.seg(0, 1)]), Status::NO_RESOURCE);
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    (a.pump(), b.pump());
+    let mut out = [Completion::default(); 4];
+    assert_eq!(from.send.poll(&mut out) + to.recv.poll(&mut out), 0);
+    for token in 0..64 {
+        assert_eq!(to.post_recv(100 + token, &[dst.seg(0, 1000)]), Status::OK);
+        assert_ok(&to.received(&mut [&mut a, &mut b]), 100 + token, 1000);
+        assert_ok(&from.sent(&mut [&mut a, &mut b]), token, 1000);
+    }
+    assert!(a.events().is_empty() && b.events().is_empty());
+}
+
+#[test]
+fn a_message_too_long_for_its_receive_ends_the_connection_at_both_ends() {
+    for size in [100, 10_000, 200_000] {
+        let (mut a, mut b, from, to) = pair(&[]);
+        let (src, dst) = (a.area(200_000), b.area(4096));
+        assert_eq!(to.post_recv(1, &[dst.seg(0, 8)]), Status::OK);
+        assert_eq!(to.post_recv(2, &[dst.seg(0, 99)]), Status::OK);
+        assert_eq!(from.post_send(3, &[src.seg(0, 8)]), Status::OK);
+        assert_eq!(from.post_send(4, &[src.seg(0, size)]), Status::OK);
+        assert_ok(&to.received(&mut [&mut a, &mut b]), 1, 8);
+        let failed = to.received(&mut [&mut a, &mut b]);
+        assert_eq!((failed.token, failed.status), (2, CompletionStatus::LOCAL_LENGTH));
+        assert_ok(&from.sent(&mut [&mut a, &mut b]), 3, 8);
+        let failed = from.sent(&mut [&mut a, &mut b]);
+        assert_eq!((failed.token, failed.status), (4, CompletionStatus::REMOTE_ERROR));
+        assert_eq!(a.wait(EventKind::BROKEN).user, 1);
+        assert_eq!(b.wait(EventKind::BROKEN).user, 2);
+        assert_eq!(from.post_send(5, &[src.seg(0, 8)]), Status::NOT_CONNECTED);
+        assert!(a.events().is_empty() && b.events().is_empty());
+    }
+}
+
+#[test]
+fn a_poisoned_receive_fails_the_message_that_would_use_it() {
+    let (mut a, mut b, from, to) = pair(&[]);
+    let src = a.area(64);
+    let dst = b.area(64);
+    assert_eq!(to.channel.post_recv(PostFlag::POISON, 9, &[dst.seg(0, 64)], 64), Status::OK);
+    assert_eq!(from.post_send(1, &[src.seg(0, 8)]), Status::OK);
+    assert_eq!(to.received(&mut [&mut a, &mut b]).status, CompletionStatus::LOCAL_ACCESS);
+    assert_eq!(from.sent(&mut [&mut a, &mut b]).status, CompletionStatus::REMOTE_ERROR);
+    a.wait(EventKind::BROKEN);
+    b.wait(EventKind::BROKEN);
+}
+
+#[test]
+fn a_bounded_wait_for_a_receive_ends_with_not_ready() {
+    let (mut a, mut b, from, _to) = pair(&[("rnr_timeout_ms", "20")]);
+    let src = a.area(64);
+    assert_eq!(from.post_send(1, &[src.seg(0, 8)]), Status::OK);
+    let failed = from.sent(&mut [&mut a, &mut b]);
+    assert_eq!((failed.token, failed.status), (1, CompletionStatus::NOT_READY));
+    a.wait(EventKind::BROKEN);
+    b.wait(EventKind::BROKEN);
+}
+
+#[test]
+fn a_sender_that_sleeps_is_served_by_the_event_thread_of_a_peer_that_does_not_poll() {
+    let (mut a, mut b, from, to) = pair(&[]);
+    let (src, dst) = (a.area(64), b.area(64));
+    assert_eq!(to.post_recv(1, &[dst.seg(0, 64)]), Status::OK);
+    assert_eq!(from.post_send(2, &[src.seg(0, 64)]), Status::OK);
+    assert!(from.send.arm());
+    let deadline = std::time::Instant::now() + LIMIT;
+    while !readable(&from.send) {
+        (a.pump(), b.pump());
+        assert!(std::time::Instant::now() < deadline);
+    }
+    from.send.disarm();
+    assert!(!readable(&from.send));
+    let mut out = [Completion::default(); 2];
+    assert_eq!(from.send.poll(&mut out), 1);
+    assert_ok(&out[0], 2, 64);
+    assert!(!to.recv.arm(), "the completion was stored");
+    assert_ok(&to.received(&mut [&mut a, &mut b]), 1, 64);
+}
+
+#[test]
+fn a_receiver_that_sleeps_is_woken_by_a_message() {
+    let (mut a, mut b, from, to) = pair(&[]);
+    let (src, dst) = (a.area(64), b.area(64));
+    for round in 0..3 {
+        assert_eq!(to.post_recv(round, &[dst.seg(0, 64)]), Status::OK);
+        assert!(to.recv.arm());
+        assert!(!readable(&to.recv));
+        assert_eq!(from.post_send(round, &[src.seg(0, 64)]), Status::OK);
+        assert!(readable(&to.recv));
+        to.recv.disarm();
+        assert_ok(&to.received(&mut [&mut a, &mut b]), round, 64);
+        assert_ok(&from.sent(&mut [&mut a, &mut b]), round, 64);
+    }
+}
+
+fn readable(queue: &dat_plugin::host::Queue) -> bool {
+    use rustix::event::{PollFd, PollFlags, poll};
+    let fd = queue.fd().unwrap();
+    let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&now)).unwrap() == 1
+}

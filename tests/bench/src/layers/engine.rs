@@ -1,0 +1,100 @@
+//! The engine, one DAT call at a time.
+
+use dat_engine::{ConnectOptions, Ep, Evd, Ia, IaOptions, Plugin};
+use dat_shm::Shm;
+use dat_types::{
+    CompletionFlags, ConnectionKind, EpAttr, EventData, EvdFlags, LmrTriplet, Privileges, PspFlags, Timeout,
+};
+
+use super::{Layer, config};
+use crate::BATCH;
+
+pub(crate) struct Engine {
+    sides: [Side; 2],
+}
+
+struct Side {
+    ep: Ep,
+    evd: Evd,
+    iov: [LmrTriplet; 1],
+    _ia: Ia,
+}
+
+impl Side {
+    fn new() -> Side {
+        let device = Plugin::of::<Shm>().open(&config("engine")).expect("the provider opens");
+        let ia = Ia::open(device, "bench", "0", IaOptions::default()).expect("an IA");
+        let pz = ia.pz_create().expect("a zone");
+        let kinds = EvdFlags::DTO | EvdFlags::CONNECTION | EvdFlags::CR;
+        let evd = ia.evd_create(8 * BATCH as i32, kinds).expect("a dispatcher");
+        let lmr = ia.lmr_create(&pz, ia.alloc(4096).expect("memory"), Privileges::ALL).expect("a region");
+        let attr = EpAttr {
+            max_recv_dtos: 2 * BATCH as u32,
+            max_request_dtos: 2 * BATCH as u32,
+            max_message_size: 1 << 20,
+            max_rdma_size: 1 << 20,
+            ..EpAttr::default()
+        };
+        let ep = ia.ep_create(Some(&pz), Some(&evd), Some(&evd), Some(&evd), Some(&attr)).expect("an endpoint");
+        Side { ep, evd, iov: [lmr.triplet(0, 8)], _ia: ia }
+    }
+
+    fn next(&self) -> EventData {
+        self.evd.wait(Timeout::from_millis(10_000), 1).expect("an event within 10 s").0.data
+    }
+
+    fn take(&self) {
+        let mut left = BATCH;
+        while left > 0 {
+            if let Ok(event) = self.evd.dequeue() {
+                assert!(matches!(event.data, EventData::Dto(dto) if dto.status.is_success()));
+                left -= 1;
+            }
+        }
+    }
+}
+
+impl Engine {
+    pub(crate) fn new() -> Engine {
+        let sides = [Side::new(), Side::new()];
+        let psp = sides[1]._ia.psp_create_any(&sides[1].evd, PspFlags::Consumer).expect("a service point");
+        let address = sides[1]._ia.query().expect("attributes").address;
+        sides[0].ep.connect(&ConnectOptions::new((address, 0).into(), psp.conn_qual())).expect("a connect");
+        let EventData::ConnectionRequest { cr, .. } = sides[1].next() else { panic!("no request") };
+        sides[1]._ia.cr(cr).and_then(|cr| cr.accept(Some(&sides[1].ep), &[])).expect("an accept");
+        for side in &sides {
+            let up = matches!(side.next(), EventData::Connection { kind: ConnectionKind::Established, .. });
+            assert!(up, "not connected");
+        }
+        psp.free().expect("the service point goes");
+        Engine { sides }
+    }
+}
+
+impl Layer for Engine {
+    fn name(&self) -> &'static str {
+        "engine"
+    }
+
+    fn post_recvs(&mut self) {
+        let side = &self.sides[1];
+        for cookie in 0..BATCH as u64 {
+            side.ep.post_recv(&side.iov, cookie, CompletionFlags::empty()).expect("a receive");
+        }
+    }
+
+    fn post_sends(&mut self) {
+        let side = &self.sides[0];
+        for cookie in 0..BATCH as u64 {
+            side.ep.post_send(&side.iov, cookie, CompletionFlags::empty()).expect("a send");
+        }
+    }
+
+    fn take_recvs(&mut self) {
+        self.sides[1].take();
+    }
+
+    fn take_sends(&mut self) {
+        self.sides[0].take();
+    }
+}

@@ -1,1 +1,0 @@
-//! Benchmarks: the provider directly against the provider under the engine.
