@@ -9,6 +9,13 @@ use crate::Pz;
 
 /// Registered memory that only its owner can reach: no peer has a right to it, and while an operation uses it, it is
 /// inside the endpoint.
+///
+/// ```compile_fail,E0382
+/// # fn example(ep: &dat::Ep, mut buffer: dat::Buffer) -> dat::Result<()> {
+/// ep.send(buffer, ..)?;
+/// buffer[0] = 1; // it is the endpoint's now
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct Buffer {
     lmr: Lmr,

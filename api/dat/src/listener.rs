@@ -70,7 +70,7 @@ impl Request {
     /// Begins to connect `ep`: `Established`, or `AcceptCompletionError` when the peer has gone, arrives on its connect
     /// dispatcher. On failure the request is still there to be decided.
     pub fn accept(&mut self, ep: &Ep, private_data: &[u8]) -> Result<()> {
-        self.engine.accept(Some(ep.engine()), private_data)?;
+        self.engine.accept(Some(ep.inner()), private_data)?;
         self.decided = true;
         Ok(())
     }

@@ -196,8 +196,16 @@ impl Ep {
         self.0.inflight.take(completion.cookie)
     }
 
-    /// The layer below. Cookies with the highest bit set are the endpoint's own, for [`Ep::reclaim`].
-    pub fn engine(&self) -> &dat_engine::Ep {
+    pub(crate) fn inner(&self) -> &dat_engine::Ep {
+        &self.0.engine
+    }
+
+    /// The layer below.
+    ///
+    /// # Safety
+    /// What is posted through it names no memory of a [`Buffer`], and uses no cookie with the highest bit set: both are
+    /// the endpoint's own.
+    pub unsafe fn engine(&self) -> &dat_engine::Ep {
         &self.0.engine
     }
 }

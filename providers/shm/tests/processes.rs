@@ -1,0 +1,242 @@
+//! Two processes: messages and one-sided access between them, and what is left when one is killed.
+//!
+//! The test is its own peer: started with an argument it plays that part and never runs tests.
+
+mod common;
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::*;
+use dat_plugin::host::{Memory, Remote};
+use dat_plugin::{Completion, CompletionStatus, ConnectParam, EventKind, Opcode, PostFlag, Status};
+
+fn main() {
+    let args: Vec<String> = std::env::args().collect();
+    if args.get(1).is_some_and(|arg| arg == "--peer") {
+        return peer(&args[2], &args[3..]);
+    }
+    let tests: [(&str, fn()); 5] = [
+        ("messages_echo", messages_echo),
+        ("one_sided_by_each_mechanism", one_sided_by_each_mechanism),
+        ("a_killed_peer_breaks_the_connection_soon", a_killed_peer_breaks_the_connection_soon),
+        ("a_killed_peer_leaves_nothing_behind", a_killed_peer_leaves_nothing_behind),
+        ("a_child_made_by_fork_gets_an_error", a_child_made_by_fork_gets_an_error),
+    ];
+    for (name, test) in tests {
+        let start = Instant::now();
+        test();
+        println!("test {name} ... ok ({:?})", start.elapsed());
+    }
+}
+
+struct Peer {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Peer {
+    fn start(mode: &str, params: &[(&str, &str)]) -> Peer {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.arg("--peer").arg(mode).args(params.iter().map(|(k, v)| format!("{k}={v}")));
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (input, output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+        Peer { child, input, output }
+    }
+
+    fn numbers(&mut self) -> Vec<u64> {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        line.split_whitespace().map(|word| word.parse().unwrap()).collect()
+    }
+
+    fn connect(&mut self, host: &mut Host, end: &End) {
+        let port = self.numbers()[0];
+        let addr = host.device.attr().address;
+        end.channel.connect(&ConnectParam { addr, port, qos: 0, data: b"" }).unwrap();
+        host.wait(EventKind::ESTABLISHED);
+    }
+
+    fn finish(mut self) {
+        self.input.write_all(b"end\n").unwrap();
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The other process: accepts one connection and echoes, or offers memory, until it is told to end.
+fn peer(mode: &str, params: &[String]) {
+    let params: Vec<(&str, &str)> = params.iter().map(|param| param.split_once('=').unwrap()).collect();
+    let mut host = Host::open(&params);
+    let end = host.end(2);
+    let listener = host.device.listen(0, 1).unwrap();
+    println!("{}", listener.port());
+    let request = host.wait(EventKind::REQUEST);
+    end.channel.accept(request.request, b"").unwrap();
+    host.wait(EventKind::ESTABLISHED);
+    let (done, finished) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let mut line = String::new();
+        let _ = std::io::stdin().read_line(&mut line);
+        let _ = done.send(());
+    });
+    let area = host.area(1 << 16);
+    let offered = match mode {
+        "mapped" => Some(host.area_of(host.device.alloc(1 << 16).unwrap(), ALL, 7)),
+        "cma" | "target" => Some(host.area_of(Memory::heap(1 << 16), ALL, 7)),
+        _ => None,
+    };
+    if let Some(offered) = &offered {
+        println!("{} {}", offered.memory.addr(), offered.rkey);
+    }
+    for token in 0..16 {
+        assert_eq!(end.post_recv(token, &[area.seg(token * 4096, 4096)]), Status::OK);
+    }
+    let mut out = [Completion::default(); 16];
+    while finished.try_recv().is_err() {
+        host.pump();
+        if mode != "echo" {
+            std::thread::sleep(Duration::from_micros(100));
+            continue;
+        }
+        let n = end.recv.poll(&mut out);
+        for got in &out[..n] {
+            assert_eq!(end.post_send(got.token, &[area.seg(got.token * 4096, got.length)]), Status::OK);
+        }
+        let n = end.send.poll(&mut out);
+        for sent in &out[..n] {
+            assert_eq!(sent.status, CompletionStatus::SUCCESS);
+            assert_eq!(end.post_recv(sent.token, &[area.seg(sent.token * 4096, 4096)]), Status::OK);
+        }
+    }
+}
+
+fn messages_echo() {
+    let mut host = Host::open(&[]);
+    let end = host.end(1);
+    let mut peer = Peer::start("echo", &[]);
+    peer.connect(&mut host, &end);
+    let (src, dst) = (host.area(4096), host.area(4096));
+    for round in 0..2000u32 {
+        let size = round * 7 % 4095 + 1;
+        let bytes = src.fill(round as u8);
+        assert_eq!(end.post_recv(1, &[dst.seg(0, 4096)]), Status::OK);
+        assert_eq!(end.post_send(2, &[src.seg(0, size)]), Status::OK);
+        assert_ok(&end.received(&mut [&mut host]), 1, size);
+        assert_ok(&end.sent(&mut [&mut host]), 2, size);
+        assert_eq!(dst.bytes(0, size as usize), bytes[..size as usize]);
+    }
+    assert!(end.channel.describe().contains(&format!("peer pid {}", peer.child.id())), "{}", end.channel.describe());
+    peer.finish();
+    host.wait(EventKind::DISCONNECTED);
+}
+
+fn one_sided_by_each_mechanism() {
+    for mode in ["mapped", "cma", "target"] {
+        let params = [("one_sided", mode)];
+        let mut host = Host::open(&params);
+        let end = host.end(1);
+        let mut peer = Peer::start(mode, &params);
+        peer.connect(&mut host, &end);
+        let offered = peer.numbers();
+        let remote = |offset: u64, len| Remote { addr: offered[0] + offset, rkey: offered[1] as u32, len };
+        let (src, dst) = (host.area(1 << 16), host.area(1 << 16));
+        for round in 0..50u32 {
+            let size = (round * 1311 % 60_000 + 1).min(60_000);
+            let bytes = src.fill(round as u8);
+            assert_eq!(end.post(Opcode::WRITE, PostFlag::NONE, 1, &[src.seg(0, size)], remote(round.into(), 0)), Status::OK);
+            assert_eq!(end.post(Opcode::READ, PostFlag::NONE, 2, &[dst.seg(0, size)], remote(round.into(), size)), Status::OK);
+            assert_ok(&end.sent(&mut [&mut host]), 1, size);
+            assert_ok(&end.sent(&mut [&mut host]), 2, size);
+            assert_eq!(dst.bytes(0, size as usize), bytes[..size as usize], "{mode}");
+        }
+        let bad = Remote { rkey: 1, ..remote(0, 0) };
+        assert_eq!(end.post(Opcode::WRITE, PostFlag::NONE, 3, &[src.seg(0, 8)], bad), Status::OK);
+        assert_eq!(end.sent(&mut [&mut host]).status, CompletionStatus::REMOTE_ACCESS);
+        host.wait(EventKind::BROKEN);
+        peer.finish();
+    }
+}
+
+fn a_killed_peer_breaks_the_connection_soon() {
+    for busy in [false, true] {
+        let mut host = Host::open(&[]);
+        let end = host.end(1);
+        let mut peer = Peer::start("echo", &[]);
+        peer.connect(&mut host, &end);
+        let src = host.area(64);
+        if busy {
+            // Echoes wait for receives that are never posted.
+            for token in 0..20 {
+                assert_eq!(end.post_send(token, &[src.seg(0, 64)]), Status::OK);
+            }
+        }
+        std::thread::sleep(Duration::from_millis(5));
+        host.pump();
+        peer.child.kill().unwrap();
+        let start = Instant::now();
+        assert_eq!(host.wait(EventKind::BROKEN).user, 1);
+        let took = start.elapsed();
+        assert!(took < Duration::from_millis(100), "{took:?}");
+        assert_eq!(end.post_send(1, &[src.seg(0, 8)]), Status::NOT_CONNECTED);
+        assert!(host.events().is_empty());
+    }
+}
+
+fn a_killed_peer_leaves_nothing_behind() {
+    let count = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let maps = || std::fs::read_to_string("/proc/self/maps").unwrap().lines().filter(|l| l.contains("dat-shm")).count();
+    let mut host = Host::open(&[]);
+    let before = (count(), maps());
+    for _ in 0..3 {
+        let end = host.end(1);
+        let mut peer = Peer::start("echo", &[]);
+        peer.connect(&mut host, &end);
+        assert!(maps() > before.1);
+        peer.child.kill().unwrap();
+        peer.child.wait().unwrap();
+        host.wait(EventKind::BROKEN);
+        drop((end, peer));
+        host.pump();
+        assert_eq!((count(), maps()), before);
+    }
+    let named = std::fs::read_dir("/dev/shm").map_or(0, |dir| {
+        dir.flatten().filter(|entry| entry.file_name().to_string_lossy().contains("dat")).count()
+    });
+    assert_eq!(named, 0, "nothing has a name in /dev/shm");
+}
+
+fn a_child_made_by_fork_gets_an_error() {
+    let (mut a, mut b, from, to) = pair(&[]);
+    let (src, dst) = (a.area(64), b.area(64));
+    // SAFETY: the child calls the provider, which takes no lock another thread could hold (there is none), and _exit.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0);
+    if child == 0 {
+        let mut out = [Completion::default()];
+        let sound = from.post_send(1, &[src.seg(0, 8)]) == Status::FORKED
+            && to.post_recv(1, &[dst.seg(0, 8)]) == Status::FORKED
+            && from.send.poll(&mut out) == 0
+            && from.channel.disconnect() == Status::FORKED
+            && a.device.listen(0, 1).is_err_and(|failure| failure.status == Status::FORKED)
+            && a.events().is_empty();
+        drop((from, to));
+        // SAFETY: ends the child at once.
+        unsafe { libc::_exit(if sound { 0 } else { 1 }) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for the child just made.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0, "the child's report");
+    assert_eq!(to.post_recv(1, &[dst.seg(0, 8)]), Status::OK);
+    assert_eq!(from.post_send(1, &[src.seg(0, 8)]), Status::OK);
+    assert_ok(&to.received(&mut [&mut a, &mut b]), 1, 8);
+}

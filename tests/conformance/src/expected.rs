@@ -1,0 +1,53 @@
+//! Failures that are known, with their reasons: `tests/expected/NAME.toml`, lines of `C-nnn = "reason"`.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Clauses expected to fail. One that passes all the same fails the run: its line has to go.
+#[derive(Clone, Debug, Default)]
+pub struct Expected(BTreeMap<u16, String>);
+
+impl Expected {
+    /// Reads a file. Unknown clauses and empty reasons are errors.
+    pub fn read(path: &Path) -> Result<Expected, String> {
+        let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        Expected::parse(&text).map_err(|error| format!("{}: {error}", path.display()))
+    }
+
+    /// The same of a file's text.
+    pub fn parse(text: &str) -> Result<Expected, String> {
+        let table: BTreeMap<String, String> = toml::from_str(text).map_err(|error| error.to_string())?;
+        let mut out = BTreeMap::new();
+        for (name, reason) in table {
+            let number = name.strip_prefix("C-").and_then(|digits| digits.parse::<u16>().ok());
+            let Some(number) = number.filter(|number| (1..=crate::LAST_CLAUSE).contains(number)) else {
+                return Err(format!("{name:?} is no clause; clauses are C-001 to C-{}", crate::LAST_CLAUSE));
+            };
+            if reason.trim().is_empty() {
+                return Err(format!("{name} has no reason"));
+            }
+            out.insert(number, reason);
+        }
+        Ok(Expected(out))
+    }
+
+    /// Why this clause is expected to fail.
+    pub fn reason(&self, clause: u16) -> Option<&str> {
+        self.0.get(&clause).map(String::as_str)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_read_and_bad_ones_refused() {
+        let expected = Expected::parse("C-007 = \"known\"").unwrap();
+        assert_eq!(expected.reason(7), Some("known"));
+        assert_eq!(expected.reason(8), None);
+        assert!(Expected::parse("C-999 = \"x\"").is_err());
+        assert!(Expected::parse("C-007 = \" \"").is_err());
+        assert!(Expected::parse("nonsense").is_err());
+    }
+}

@@ -1,0 +1,71 @@
+//! What all parts of one clause's run share: its pace, and what it is waiting for.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dat_types::Timeout;
+use parking_lot::Mutex;
+
+use crate::check::{Outcome, Stop};
+
+/// Codes of all errors the suite met, for the clause that inspects them.
+pub(crate) type Codes = Arc<Mutex<BTreeSet<u32>>>;
+
+#[derive(Debug)]
+pub(crate) struct Kit {
+    scale: f64,
+    pub(crate) codes: Codes,
+    doing: Mutex<String>,
+}
+
+impl Kit {
+    pub(crate) fn new(scale: f64, codes: Codes) -> Arc<Kit> {
+        Arc::new(Kit { scale, codes, doing: Mutex::new("its first call".into()) })
+    }
+
+    /// Notes what the clause is waiting for, for the report of one that hangs.
+    pub(crate) fn doing(&self, what: impl Into<String>) {
+        *self.doing.lock() = what.into();
+    }
+
+    pub(crate) fn what(&self) -> String {
+        self.doing.lock().clone()
+    }
+
+    pub(crate) fn scaled(&self, time: Duration) -> Duration {
+        time.mul_f64(self.scale)
+    }
+
+    /// How long to wait for what must come.
+    pub(crate) fn long(&self) -> Duration {
+        self.scaled(Duration::from_secs(5))
+    }
+
+    /// How long to look for what must not come.
+    pub(crate) fn short(&self) -> Duration {
+        self.scaled(Duration::from_millis(40))
+    }
+
+    pub(crate) fn millis(&self, ms: u64) -> Timeout {
+        Timeout::from(self.scaled(Duration::from_millis(ms)))
+    }
+
+    /// Looks at `condition` until it holds; a failure says what did not come.
+    pub(crate) fn until(&self, what: &str, mut condition: impl FnMut() -> Result<bool, Stop>) -> Outcome {
+        self.doing(what);
+        let deadline = Instant::now() + self.long();
+        while !condition()? {
+            if Instant::now() >= deadline {
+                return Err(Stop::Failed(format!("did not come within {:?}: {what}", self.long())));
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        Ok(())
+    }
+
+    /// Lets time pass in which nothing should happen.
+    pub(crate) fn pause(&self) {
+        std::thread::sleep(self.short());
+    }
+}

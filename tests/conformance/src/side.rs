@@ -1,0 +1,154 @@
+//! Side A: an adapter of this process with one of everything.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dat_engine::{ConnectOptions, Cr, Ep, Evd, Ia, Lmr, Pz};
+use dat_types::{
+    CompletionFlags, ConnectionKind, DtoCompletion, DtoStatus, EpState, Event, EventData, EvdFlags, Privileges,
+    RmrTriplet, Timeout,
+};
+
+use crate::check::{Outcome, Stop, fail, same};
+use crate::kit::Kit;
+use crate::peer::{AttrSpec, RemoteSide};
+
+/// Bytes of the region every side has.
+pub(crate) const REGION: u64 = 64 * 1024;
+
+pub(crate) struct Side {
+    pub(crate) ep: Ep,
+    pub(crate) lmr: Lmr,
+    pub(crate) recv: Evd,
+    pub(crate) request: Evd,
+    pub(crate) conn: Evd,
+    pub(crate) crs: Evd,
+    pub(crate) pz: Pz,
+    pub(crate) kit: Arc<Kit>,
+    // Last, so that everything else is gone when it closes.
+    pub(crate) ia: Ia,
+}
+
+impl Side {
+    pub(crate) fn new(ia: Ia, attr: &AttrSpec, kit: Arc<Kit>) -> Result<Side, Stop> {
+        let pz = ia.pz_create()?;
+        let recv = ia.evd_create(128, EvdFlags::DTO)?;
+        let request = ia.evd_create(128, EvdFlags::DTO)?;
+        let conn = ia.evd_create(16, EvdFlags::CONNECTION)?;
+        let crs = ia.evd_create(16, EvdFlags::CR)?;
+        let lmr = ia.lmr_create(&pz, ia.alloc(REGION)?, Privileges::ALL)?;
+        let attr = attr.over(&ia)?;
+        let ep = ia.ep_create(Some(&pz), Some(&recv), Some(&request), Some(&conn), Some(&attr))?;
+        Ok(Side { ep, lmr, recv, request, conn, crs, pz, kit, ia })
+    }
+
+    /// Another endpoint on the same dispatchers.
+    pub(crate) fn another_ep(&self) -> Result<Ep, Stop> {
+        let attr = AttrSpec::default().over(&self.ia)?;
+        Ok(self.ia.ep_create(
+            Some(&self.pz),
+            Some(&self.recv),
+            Some(&self.request),
+            Some(&self.conn),
+            Some(&attr),
+        )?)
+    }
+
+    /// How to connect to B; a clause changes what it tests.
+    pub(crate) fn towards<'a>(&self, b: &RemoteSide) -> ConnectOptions<'a> {
+        ConnectOptions { timeout: Timeout::from(self.kit.long()), ..ConnectOptions::new(b.address, b.port) }
+    }
+
+    pub(crate) fn connect(&self, b: &RemoteSide) -> Outcome {
+        Ok(self.ep.connect(&self.towards(b))?)
+    }
+
+    /// The next event of `evd`.
+    pub(crate) fn event(&self, evd: &Evd, what: &str) -> Result<Event, Stop> {
+        self.kit.doing(what);
+        match evd.wait(Timeout::from(self.kit.long()), 1) {
+            Ok((event, _)) => Ok(event),
+            Err(error) => fail(format!("no event: {what}: {error}")),
+        }
+    }
+
+    pub(crate) fn dto(&self, evd: &Evd) -> Result<DtoCompletion, Stop> {
+        match self.event(evd, "a completion at A")?.data {
+            EventData::Dto(dto) => Ok(dto),
+            other => fail(format!("an event that is no completion: {other:?}")),
+        }
+    }
+
+    /// The next completion of `evd` has this cookie and status.
+    pub(crate) fn completes(&self, evd: &Evd, cookie: u64, status: DtoStatus) -> Result<DtoCompletion, Stop> {
+        let dto = self.dto(evd)?;
+        same("completion at A (cookie, status)", (dto.cookie, dto.status), (cookie, status))?;
+        Ok(dto)
+    }
+
+    /// The next connection event of the endpoint, with its private data.
+    pub(crate) fn connection(&self) -> Result<(ConnectionKind, Box<[u8]>), Stop> {
+        match self.event(&self.conn, "a connection event at A")?.data {
+            EventData::Connection { kind, private_data, .. } => Ok((kind, private_data)),
+            other => fail(format!("an event that is no connection event: {other:?}")),
+        }
+    }
+
+    /// The next connection event is of this kind.
+    pub(crate) fn told(&self, kind: ConnectionKind) -> Outcome {
+        same("connection event at A", self.connection()?.0, kind)
+    }
+
+    /// The next connection request at a service point that uses `crs`.
+    pub(crate) fn cr(&self) -> Result<Cr, Stop> {
+        match self.event(&self.crs, "a connection request at A")?.data {
+            EventData::ConnectionRequest { cr, .. } => Ok(self.ia.cr(cr)?),
+            other => fail(format!("an event that is no connection request: {other:?}")),
+        }
+    }
+
+    /// Nothing arrives on `evd` for a while.
+    pub(crate) fn quiet(&self, evd: &Evd, what: &str) -> Outcome {
+        self.quiet_for(evd, what, self.kit.short())
+    }
+
+    pub(crate) fn quiet_for(&self, evd: &Evd, what: &str, time: Duration) -> Outcome {
+        self.kit.doing(format!("nothing to happen on the dispatcher of {what}"));
+        match evd.wait(Timeout::from(time), 1) {
+            Ok((event, _)) => fail(format!("{what}: an event that should not be there: {:?}", event.data)),
+            Err(error) => {
+                same(what, error.error.kind(), dat_types::ReturnType::TimeoutExpired)
+            }
+        }
+    }
+
+    pub(crate) fn reaches(&self, state: EpState) -> Outcome {
+        self.kit.until(&format!("A's endpoint in state {state}"), || Ok(self.ep.state() == state))
+    }
+
+    pub(crate) fn is_in(&self, state: EpState) -> Outcome {
+        same("state of A's endpoint", self.ep.state(), state)
+    }
+
+    pub(crate) fn post_recv(&self, offset: u64, len: u32, cookie: u64) -> Outcome {
+        Ok(self.ep.post_recv(&[self.lmr.triplet(offset, len)], cookie, CompletionFlags::empty())?)
+    }
+
+    pub(crate) fn send(&self, offset: u64, len: u32, cookie: u64) -> Outcome {
+        Ok(self.ep.post_send(&[self.lmr.triplet(offset, len)], cookie, CompletionFlags::empty())?)
+    }
+
+    pub(crate) fn write(&self, offset: u64, len: u32, cookie: u64, to: RmrTriplet) -> Outcome {
+        Ok(self.ep.post_rdma_write(&[self.lmr.triplet(offset, len)], cookie, to, CompletionFlags::empty())?)
+    }
+
+    pub(crate) fn read(&self, offset: u64, len: u32, cookie: u64, from: RmrTriplet) -> Outcome {
+        Ok(self.ep.post_rdma_read(&[self.lmr.triplet(offset, len)], cookie, from, CompletionFlags::empty())?)
+    }
+
+    pub(crate) fn bytes(&self, offset: u64, len: usize) -> Vec<u8> {
+        let mut out = vec![0; len];
+        self.lmr.memory().read(offset, &mut out);
+        out
+    }
+}

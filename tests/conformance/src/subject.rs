@@ -1,0 +1,80 @@
+//! The provider under test: how to open it, where its peers run, what can be asked of it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use dat_engine::{Ia, IaOptions, Plugin};
+use dat_plugin::Config;
+
+use crate::check::{Failed, Stop};
+
+/// A provider under test.
+#[derive(Debug)]
+pub struct Subject {
+    pub(crate) label: String,
+    pub(crate) plugin: Plugin,
+    pub(crate) config: Config,
+    pub(crate) peer: Option<PeerCommand>,
+    pub(crate) scale: f64,
+    pub(crate) injects_faults: bool,
+}
+
+/// The program that serves as a peer: it calls [`crate::peer_main`] with the same plugin and configuration.
+#[derive(Clone, Debug)]
+pub struct PeerCommand {
+    /// The program.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub args: Vec<String>,
+}
+
+impl Subject {
+    /// The provider of `plugin`, opened with `config`; `label` names it in reports. Peers are adapters of this process.
+    pub fn new(label: impl Into<String>, plugin: Plugin, config: Config) -> Subject {
+        Subject { label: label.into(), plugin, config, peer: None, scale: 1.0, injects_faults: false }
+    }
+
+    /// Peers are processes started by this command.
+    pub fn peers_by(mut self, command: PeerCommand) -> Subject {
+        self.peer = Some(command);
+        self
+    }
+
+    /// All deadlines and time-outs are multiplied by `scale`: for devices that are emulated and slow.
+    pub fn scaled(mut self, scale: f64) -> Subject {
+        self.scale = scale.max(0.1);
+        self
+    }
+
+    /// The provider has a parameter `fail` that takes the words `connect` (connecting fails for want of resources) and
+    /// `silent_connect` (a connect is never answered).
+    pub fn injecting_faults(mut self) -> Subject {
+        self.injects_faults = true;
+        self
+    }
+
+    /// Its name in reports.
+    pub fn label(&self) -> &str {
+        &self.label
+    }
+
+    pub(crate) fn scaled_time(&self, time: Duration) -> Duration {
+        time.mul_f64(self.scale)
+    }
+
+    pub(crate) fn open(&self) -> Result<Ia, Stop> {
+        open(&self.plugin, &self.config)
+    }
+
+    /// An adapter whose calls named by `fault` fail.
+    pub(crate) fn open_faulty(&self, fault: &str) -> Result<Ia, Stop> {
+        let mut config = self.config.clone();
+        config.params.insert("fail".into(), fault.into());
+        open(&self.plugin, &config)
+    }
+}
+
+pub(crate) fn open(plugin: &Plugin, config: &Config) -> Result<Ia, Stop> {
+    let device = plugin.open(config).failed("opening the provider's device")?;
+    Ok(Ia::open(device, &config.ia_name, plugin.version(), IaOptions::default())?)
+}
