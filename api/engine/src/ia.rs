@@ -323,10 +323,10 @@ impl IaInner {
 }
 
 impl Objects {
-    /// What is left, in words; empty when nothing is.
+    /// What the consumer made and did not free, in words; empty when there is nothing.
     fn left(&self) -> String {
         let counts = [
-            ("endpoints", self.eps.len()),
+            ("endpoints", self.eps.values().filter(|ep| !ep.is_tentative()).count()),
             ("memory regions", self.lmrs.len()),
             ("protection zones", self.pzs.len()),
             ("event dispatchers", self.evds.len()),

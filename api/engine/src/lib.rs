@@ -26,6 +26,7 @@ mod error;
 mod evd;
 mod ia;
 mod lmr;
+mod lock;
 mod progress;
 mod pz;
 mod sequel;

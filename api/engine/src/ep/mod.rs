@@ -24,6 +24,7 @@ pub(crate) use ring::WorkRing;
 use crate::error;
 use crate::evd::{Evd, StreamKind};
 use crate::ia::{Ia, IaInner};
+use crate::lock::Lock;
 use crate::pz::{Pz, PzRef};
 use attr::Wiring;
 use post::PostSide;
@@ -43,7 +44,7 @@ pub(crate) struct EpInner {
     /// Written under the control lock; for those who only look.
     state: AtomicU8,
     control: Mutex<Control>,
-    post: Mutex<PostSide>,
+    post: Lock<PostSide>,
 }
 
 /// What connection management looks at.
@@ -159,7 +160,7 @@ impl EpInner {
                 feeders: [None, None],
                 stopping: None,
             }),
-            post: Mutex::new(post),
+            post: Lock::new(post),
         });
         // Under one lock, so that of two creations the last one within the limit wins.
         let mut objects = ia.objects.lock();
@@ -188,6 +189,11 @@ impl EpInner {
         let mut control = self.control.lock();
         control.remote = address;
         control.remote_port = port;
+    }
+
+    /// Whether it belongs to a request nobody has decided yet.
+    pub(crate) fn is_tentative(&self) -> bool {
+        self.state.load(Ordering::Acquire) == EpState::TentativeConnectionPending as u8
     }
 
     /// The rings of both directions.

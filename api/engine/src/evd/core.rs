@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use dat_plugin::host::Queue;
 use dat_plugin::{Completion, CompletionFlag, CompletionStatus};
 use dat_types::{CompletionFlags, DtoCompletion, DtoOperation, Event, EventData, ObjectId};
 
@@ -184,6 +185,15 @@ impl EvdInner {
     /// Takes all completions there are and queues their events. What does not fit breaks its endpoint.
     pub(crate) fn harvest(&self, core: &mut Core, sequels: &mut Sequels) {
         let Some(queue) = &self.queue else { return };
+        let before = core.notifications;
+        self.take_all(queue, core, sequels);
+        // Whoever sleeps on it sleeps on the provider's descriptor, which says nothing of what was taken just now.
+        if core.armed && core.notifications > before {
+            self.signal();
+        }
+    }
+
+    fn take_all(&self, queue: &Queue, core: &mut Core, sequels: &mut Sequels) {
         loop {
             let overcommitted = core.is_overcommitted();
             let take = match overcommitted {

@@ -10,7 +10,6 @@ use std::sync::{Arc, Weak};
 
 use dat_plugin::host::Queue;
 use dat_types::{Error, Event, EventData, EvdFlags, EvdState, ObjectId, Result, ReturnType, Subtype};
-use parking_lot::Mutex;
 
 pub(crate) use self::core::{Core, Feeder, Gate, Queued};
 pub(crate) use streams::StreamKind;
@@ -18,6 +17,7 @@ pub use wait::WaitError;
 
 use crate::error;
 use crate::ia::{Ia, IaInner};
+use crate::lock::Lock;
 use crate::sequel::{self, Sequels};
 use wait::Sleeper;
 
@@ -31,7 +31,7 @@ pub(crate) struct EvdInner {
     pub(crate) owner: Weak<IaInner>,
     pub(crate) flags: EvdFlags,
     pub(crate) queue: Option<Arc<Queue>>,
-    pub(crate) core: Mutex<Core>,
+    pub(crate) core: Lock<Core>,
     sleeper: Sleeper,
     /// Holders of a reference that is no stream: the IA's own async dispatcher counts itself here.
     pinned: AtomicU32,
@@ -93,7 +93,7 @@ impl Evd {
             owner: Arc::downgrade(ia),
             flags,
             queue,
-            core: Mutex::new(Core::new(qlen as usize)),
+            core: Lock::new(Core::new(qlen as usize)),
             sleeper: Sleeper::default(),
             pinned: AtomicU32::new(0),
             spin: ia.spin,

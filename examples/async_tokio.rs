@@ -1,0 +1,116 @@
+//! The same dispatchers under an executor, tokio here: a stream of events, and a descriptor of one's own to watch.
+//!
+//! `async_tokio [NAME]` runs both sides as tasks of one thread over the provider NAME (`shm0`).
+//! In two terminals: `async_tokio NAME server`, then `async_tokio NAME client`.
+#![forbid(unsafe_code)]
+
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+use dat::{CloseFlags, ConnectionKind, Event, Evd, Ia};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+
+const PORT: u64 = 4713;
+const MESSAGES: usize = 100;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Outcome<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let name = arguments.first().map_or("shm0", String::as_str);
+    let ia = dat::open(name)?;
+    let (tell, told) = oneshot::channel();
+    match arguments.get(1).map(String::as_str) {
+        Some("server") => server(&ia, Some(PORT), tell).await,
+        Some("client") => client(&ia, PORT).await,
+        Some(other) => Err(format!("{other}: the role is server or client").into()),
+        None => {
+            // A time-out is the executor's business: dropping the future stops waiting, and nothing else.
+            let client = async { client(&ia, told.await?).await };
+            let both = async { tokio::try_join!(server(&ia, None, tell), client) };
+            timeout(Duration::from_secs(20), both).await??;
+            Ok(())
+        }
+    }
+}
+
+/// Takes events from a stream. It needs no particular executor.
+async fn server(ia: &Ia, port: Option<u64>, tell: oneshot::Sender<u64>) -> Outcome<()> {
+    let pz = ia.pz()?;
+    let evd = ia.evd(64)?;
+    let mut events = evd.stream()?;
+    let ep = ia.ep(&pz).evd(&evd).create()?;
+    for _ in 0..4 {
+        ep.recv(pz.buffer(64)?).map_err(|refused| refused.error)?;
+    }
+    let listener = match port {
+        Some(port) => ia.listen(port, &evd)?,
+        None => ia.listen_any(&evd)?,
+    };
+    println!("server: listening on {}", listener.conn_qual());
+    // Nobody listens to this in the role of a server alone.
+    let _ = tell.send(listener.conn_qual());
+
+    let mut received = 0;
+    loop {
+        match events.next().await? {
+            Event::Request(mut request) => request.accept(&ep, b"")?,
+            Event::Connection { kind: ConnectionKind::Established, .. } => println!("server: connected"),
+            Event::Connection { kind, .. } => {
+                println!("server: {kind:?} after {received} messages");
+                return if received == MESSAGES { Ok(()) } else { Err("messages are missing".into()) };
+            }
+            Event::Completion(done) if done.status.is_success() => {
+                received += 1;
+                let buffer = ep.reclaim(&done).ok_or("the completion is of another endpoint")?;
+                ep.recv(buffer).map_err(|refused| refused.error)?;
+            }
+            // Receives that were still posted when the connection ended.
+            Event::Completion(_) => {}
+            other => return Err(format!("unexpected: {other:?}").into()),
+        }
+    }
+}
+
+/// Watches the dispatchers' descriptors with tokio's own reactor.
+async fn client(ia: &Ia, port: u64) -> Outcome<()> {
+    let pz = ia.pz()?;
+    let (connections, completions) = (ia.evd(8)?, ia.evd(16)?);
+    // Without a dispatcher for receives there are none.
+    let ep = ia.ep(&pz).connect_evd(&connections).request_evd(&completions).create()?;
+    ep.connect(ia.address()?, port).timeout(Duration::from_secs(10)).start()?;
+    match next(&connections).await? {
+        Event::Connection { kind: ConnectionKind::Established, .. } => println!("client: connected"),
+        other => return Err(format!("not connected: {other:?}").into()),
+    }
+    let mut buffer = pz.buffer(64)?;
+    for number in 0..MESSAGES {
+        buffer[0] = number as u8;
+        ep.send(buffer, ..1).map_err(|refused| refused.error)?;
+        buffer = match next(&completions).await? {
+            Event::Completion(done) if done.status.is_success() => ep.reclaim(&done).ok_or("not ours")?,
+            other => return Err(format!("message {number}: {other:?}").into()),
+        };
+    }
+    println!("client: {MESSAGES} messages sent");
+    ep.disconnect(CloseFlags::Graceful)?;
+    next(&connections).await?;
+    Ok(())
+}
+
+/// Arm, then sleep: armed, the descriptor becomes readable with the next event. It is never read.
+async fn next(evd: &Evd) -> Outcome<Event> {
+    let descriptor = AsyncFd::with_interest(evd.fd()?.as_raw_fd(), Interest::READABLE)?;
+    loop {
+        if let Some(event) = evd.poll()? {
+            return Ok(event);
+        }
+        if evd.arm()? {
+            descriptor.readable().await?.clear_ready();
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! One process reads the other's memory; the other does nothing meanwhile.
+//!
+//! `rdma_read [NAME]` starts both processes over the provider NAME (`shm0` unless told otherwise).
+//! In two terminals: `rdma_read NAME server`, then `rdma_read NAME client`.
+//! In one process: `rdma_read NAME threads`; the only way with `loopback0`.
+#![forbid(unsafe_code)]
+
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use dat::{CloseFlags, ConnectionKind, DtoCompletion, Event, Evd, Privileges, RmrTriplet};
+
+type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+/// The connection qualifier: to DAT what a port is to TCP.
+const PORT: u64 = 4711;
+/// Nothing here takes longer; every wait has a limit.
+const LIMIT: Duration = Duration::from_secs(10);
+
+fn main() -> Outcome<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let name = arguments.first().map_or("shm0", String::as_str);
+    let port = arguments.get(2).map_or(Ok(PORT), |port| port.parse())?;
+    match arguments.get(1).map(String::as_str) {
+        Some("server") => server(name, Some(port), |port| Ok(println!("server: listening on {port}"))),
+        Some("client") => client(name, port),
+        Some("threads") => thread::scope(|scope| {
+            let mut other = None;
+            server(name, None, |port| Ok(other = Some(scope.spawn(move || client(name, port)))))?;
+            other.map_or(Ok(()), |client| client.join().expect("the client does not panic"))
+        }),
+        Some(other) => Err(format!("{other}: the role is server, client or threads").into()),
+        None => {
+            let mut other = None;
+            server(name, None, |port| {
+                let client = ["client", &port.to_string()].map(str::to_owned);
+                other = Some(Command::new(std::env::current_exe()?).arg(name).args(client).spawn()?);
+                Ok(())
+            })?;
+            let status = other.map(|mut client| client.wait()).transpose()?;
+            if status.is_some_and(|status| status.success()) { Ok(()) } else { Err("the client failed".into()) }
+        }
+    }
+}
+
+fn server(name: &str, port: Option<u64>, listening: impl FnOnce(u64) -> Outcome<()>) -> Outcome<()> {
+    let ia = dat::open(name)?;
+    let pz = ia.pz()?;
+    let connections = ia.evd(8)?;
+    // It transfers nothing itself, so its endpoint needs no dispatcher for completions.
+    let ep = ia.ep(&pz).connect_evd(&connections).create()?;
+    // Memory that peers may read.
+    let text = b"read without the server's help";
+    let region = pz.region(4096, Privileges::LOCAL_READ | Privileges::REMOTE_READ)?;
+    region.write(0, text);
+
+    let listener = match port {
+        Some(port) => ia.listen(port, &connections)?,
+        None => ia.listen_any(&connections)?,
+    };
+    listening(listener.conn_qual())?;
+    let patience = if port.is_some() { Duration::from_secs(60) } else { LIMIT };
+    let Some(Event::Request(mut request)) = connections.wait(patience)? else {
+        return Err("nobody asked to connect".into());
+    };
+    // The right to read these bytes, and nothing else, goes to the client with the acceptance.
+    request.accept(&ep, &encode(region.remote(..text.len())))?;
+    expect(&connections, ConnectionKind::Established)?;
+    println!("server: a client may read {} bytes; I wait for it to leave", text.len());
+    expect(&connections, ConnectionKind::Disconnected)
+}
+
+fn client(name: &str, port: u64) -> Outcome<()> {
+    let ia = dat::open(name)?;
+    let pz = ia.pz()?;
+    let (connections, completions) = (ia.evd(8)?, ia.evd(32)?);
+    let ep = ia.ep(&pz).connect_evd(&connections).request_evd(&completions).recv_evd(&completions).create()?;
+    let data = ep.connect(ia.address()?, port).timeout(LIMIT).establish()?;
+    let source = decode(&data).ok_or("the server sent no memory to read")?;
+    println!("client: may read {} bytes at {:#x} of the server", source.length, source.address);
+
+    // As long as what is read; `read` fills the whole buffer.
+    let buffer = pz.buffer(source.length as usize)?;
+    ep.read(buffer, source).map_err(|refused| refused.error)?;
+    let done = completion(&completions)?;
+    let buffer = ep.reclaim(&done).ok_or("the completion is of another endpoint")?;
+    println!("client: read {:?}", String::from_utf8_lossy(&buffer));
+    ep.disconnect(CloseFlags::Graceful)?;
+    expect(&connections, ConnectionKind::Disconnected)
+}
+
+/// The next completion: in time, and of an operation that succeeded.
+fn completion(evd: &Evd) -> Outcome<DtoCompletion> {
+    match evd.wait(LIMIT)? {
+        Some(Event::Completion(done)) if done.status.is_success() => Ok(done),
+        other => Err(format!("expected a completion, got {other:?}").into()),
+    }
+}
+
+/// The next connection event, which must be this one.
+fn expect(evd: &Evd, wanted: ConnectionKind) -> Outcome<()> {
+    match evd.wait(LIMIT)? {
+        Some(Event::Connection { kind, .. }) if kind == wanted => Ok(()),
+        other => Err(format!("expected {wanted:?}, got {other:?}").into()),
+    }
+}
+
+/// What the client must know of the server's memory, as bytes: address, length, key.
+fn encode(memory: RmrTriplet) -> Vec<u8> {
+    [&memory.address.to_le_bytes()[..], &memory.length.to_le_bytes(), &memory.context.to_le_bytes()].concat()
+}
+
+fn decode(bytes: &[u8]) -> Option<RmrTriplet> {
+    let (address, rest) = bytes.split_first_chunk()?;
+    let (length, rest) = rest.split_first_chunk()?;
+    let (context, _) = rest.split_first_chunk()?;
+    let u32_of = u32::from_le_bytes;
+    Some(RmrTriplet { address: u64::from_le_bytes(*address), length: u32_of(*length), context: u32_of(*context) })
+}

@@ -1,0 +1,131 @@
+//! Runs the conformance suite over one provider: `dat-conformance loopback` or `dat-conformance --plugin PATH.so`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use dat_conformance::{Expected, Filter, PeerCommand, Subject, peer_main, run};
+use dat_engine::Plugin;
+use dat_plugin::Config;
+
+const USAGE: &str = "\
+usage: dat-conformance loopback [OPTIONS]
+       dat-conformance --plugin PATH.so [OPTIONS]
+
+  --name NAME        label and IA name (default: the plugin's name)
+  --param KEY=VALUE  parameter of the provider; may be repeated
+  --filter PREFIX    run only clauses whose name begins so, as in C-09; may be repeated
+  --expected FILE    clauses expected to fail, lines of C-nnn = \"reason\"
+  --scale FACTOR     multiply all deadlines, for slow devices (default 1)
+  --one-process      peers are adapters of this process instead of processes
+  --faults           the provider has the parameter `fail` of the loopback provider
+  --json FILE        write the report as JSON
+  --junit FILE       write the report as JUnit XML
+  --verbose          list passed clauses too
+
+Exit status: 0 conforming, 1 not conforming, 2 the run could not be made.";
+
+#[derive(Default)]
+struct Args {
+    plugin: Option<PathBuf>,
+    loopback: bool,
+    name: Option<String>,
+    params: Vec<(String, String)>,
+    filters: Vec<String>,
+    expected: Option<PathBuf>,
+    scale: Option<f64>,
+    one_process: bool,
+    faults: bool,
+    json: Option<PathBuf>,
+    junit: Option<PathBuf>,
+    verbose: bool,
+    peer: bool,
+}
+
+fn main() -> ExitCode {
+    match parse(std::env::args().skip(1)).and_then(start) {
+        Ok(code) => code,
+        Err(message) => {
+            eprintln!("dat-conformance: {message}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn start(args: Args) -> Result<ExitCode, String> {
+    let plugin = match &args.plugin {
+        Some(path) => Plugin::load(path).map_err(|error| format!("{}: {error}", path.display()))?,
+        None => Plugin::of::<dat_loopback::Loopback>(),
+    };
+    let name = args.name.clone().unwrap_or_else(|| plugin.name().to_owned());
+    let config = Config { ia_name: name.clone(), params: args.params.iter().cloned().collect() };
+    if args.peer {
+        return Ok(peer_main(&plugin, &config));
+    }
+    let mut subject = Subject::new(name.clone(), plugin, config).scaled(args.scale.unwrap_or(1.0));
+    if !args.loopback && !args.one_process {
+        subject = subject.peers_by(peer_command(&args, &name)?);
+    }
+    if args.loopback || args.faults {
+        subject = subject.injecting_faults();
+    }
+    let expected = match &args.expected {
+        Some(path) => Expected::read(path)?,
+        None => Expected::default(),
+    };
+    let report = run(subject, &Filter::prefixes(args.filters), &expected);
+    print!("{}", report.to_text(args.verbose));
+    let write = |path: &Option<PathBuf>, text: String| match path {
+        Some(path) => std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display())),
+        None => Ok(()),
+    };
+    write(&args.json, format!("{:#}\n", report.to_json()))?;
+    write(&args.junit, report.to_junit())?;
+    Ok(if report.conforming() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// This program again, as a peer over the same plugin.
+fn peer_command(args: &Args, name: &str) -> Result<PeerCommand, String> {
+    let program = std::env::current_exe().map_err(|error| format!("cannot find this program itself: {error}"))?;
+    let mut list = vec!["--peer".to_owned(), "--name".into(), name.into()];
+    if let Some(path) = &args.plugin {
+        list.extend(["--plugin".into(), path.display().to_string()]);
+    }
+    for (key, value) in &args.params {
+        list.extend(["--param".into(), format!("{key}={value}")]);
+    }
+    Ok(PeerCommand { program, args: list })
+}
+
+fn parse(mut words: impl Iterator<Item = String>) -> Result<Args, String> {
+    let mut args = Args::default();
+    while let Some(word) = words.next() {
+        let mut value = || words.next().ok_or_else(|| format!("{word} needs a value\n{USAGE}"));
+        match word.as_str() {
+            "loopback" => args.loopback = true,
+            "--plugin" => args.plugin = Some(value()?.into()),
+            "--name" => args.name = Some(value()?),
+            "--param" => {
+                let text = value()?;
+                let (key, value) = text.split_once('=').ok_or_else(|| format!("--param {text}: no KEY=VALUE"))?;
+                args.params.push((key.into(), value.into()));
+            }
+            "--filter" => args.filters.push(value()?),
+            "--expected" => args.expected = Some(value()?.into()),
+            "--scale" => {
+                let text = value()?;
+                args.scale = Some(text.parse().map_err(|_| format!("--scale {text}: no number"))?);
+            }
+            "--one-process" => args.one_process = true,
+            "--faults" => args.faults = true,
+            "--json" => args.json = Some(value()?.into()),
+            "--junit" => args.junit = Some(value()?.into()),
+            "--verbose" => args.verbose = true,
+            "--peer" => args.peer = true,
+            other => return Err(format!("unknown argument {other:?}\n{USAGE}")),
+        }
+    }
+    match args.loopback || args.plugin.is_some() {
+        true => Ok(args),
+        false => Err(format!("name a provider\n{USAGE}")),
+    }
+}

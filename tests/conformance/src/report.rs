@@ -1,0 +1,262 @@
+//! The result of a run, for people, for other programs, and for test servers.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::clause::{BY_TYPE, NOT_YET};
+
+/// How one clause ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It holds.
+    Passed,
+    /// It does not hold: what was seen.
+    Failed(String),
+    /// The provider may refuse this and does: why.
+    NotSupported(String),
+    /// It does not hold, which is known: why.
+    ExpectedFailure(String),
+    /// It holds although it was expected not to; the expectation must go.
+    UnexpectedPass(String),
+}
+
+/// One clause of a run.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// The clause.
+    pub number: u16,
+    /// What it demands.
+    pub title: &'static str,
+    /// How it ended.
+    pub verdict: Verdict,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// A run over one provider.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The provider's label.
+    pub label: String,
+    /// What ran, by number.
+    pub rows: Vec<Row>,
+    /// How long the run took.
+    pub took: Duration,
+}
+
+impl Verdict {
+    fn word(&self) -> &'static str {
+        match self {
+            Verdict::Passed => "passed",
+            Verdict::Failed(_) => "FAILED",
+            Verdict::NotSupported(_) => "not supported",
+            Verdict::ExpectedFailure(_) => "expected failure",
+            Verdict::UnexpectedPass(_) => "UNEXPECTED PASS",
+        }
+    }
+
+    fn text(&self) -> &str {
+        match self {
+            Verdict::Passed => "",
+            Verdict::Failed(text)
+            | Verdict::NotSupported(text)
+            | Verdict::ExpectedFailure(text)
+            | Verdict::UnexpectedPass(text) => text,
+        }
+    }
+
+    fn is_bad(&self) -> bool {
+        matches!(self, Verdict::Failed(_) | Verdict::UnexpectedPass(_))
+    }
+}
+
+impl Report {
+    /// Whether the provider conforms: clauses ran, none failed, none passed against expectation.
+    pub fn conforming(&self) -> bool {
+        self.ran() > 0 && !self.rows.iter().any(|row| row.verdict.is_bad())
+    }
+
+    fn count(&self, which: impl Fn(&Verdict) -> bool) -> usize {
+        self.rows.iter().filter(|row| which(&row.verdict)).count()
+    }
+
+    fn unsupported(&self) -> usize {
+        self.count(|verdict| matches!(verdict, Verdict::NotSupported(_)))
+    }
+
+    /// Clauses that ran to a verdict of their own.
+    pub fn ran(&self) -> usize {
+        self.rows.len() - self.unsupported()
+    }
+
+    /// Clauses that passed.
+    pub fn passed(&self) -> usize {
+        self.count(|verdict| *verdict == Verdict::Passed)
+    }
+
+    /// One line: the row of the matrix provider × clauses.
+    pub fn matrix_row(&self) -> String {
+        let mut line = format!(
+            "{}  clauses {}: run {} / passed {} / expected failures {} / not supported {}",
+            self.label,
+            self.rows.len(),
+            self.ran(),
+            self.passed(),
+            self.count(|verdict| matches!(verdict, Verdict::ExpectedFailure(_))),
+            self.unsupported(),
+        );
+        let bad = self.count(Verdict::is_bad);
+        if bad > 0 {
+            let _ = write!(line, " / FAILED {bad}");
+        }
+        line
+    }
+
+    /// All there is to say, for people. Passed clauses in full only with `verbose`.
+    pub fn to_text(&self, verbose: bool) -> String {
+        let mut out = String::new();
+        for row in &self.rows {
+            if row.verdict == Verdict::Passed && !verbose {
+                continue;
+            }
+            let _ = write!(out, "C-{:03} {:16} {}", row.number, row.verdict.word(), row.title);
+            if !row.verdict.text().is_empty() {
+                let _ = write!(out, "\n                       {}", row.verdict.text());
+            }
+            out.push('\n');
+        }
+        let _ = writeln!(
+            out,
+            "not written yet {} / ruled out by types {} / took {:.1} s",
+            not_yet(),
+            BY_TYPE.len(),
+            self.took.as_secs_f64()
+        );
+        if self.ran() == 0 {
+            out.push_str("no clause ran: that proves nothing and counts as a failure\n");
+        }
+        out.push_str(&self.matrix_row());
+        out.push('\n');
+        out
+    }
+
+    /// For other programs.
+    pub fn to_json(&self) -> Value {
+        let rows: Vec<Value> = self
+            .rows
+            .iter()
+            .map(|row| {
+                json!({
+                    "clause": format!("C-{:03}", row.number),
+                    "title": row.title,
+                    "verdict": row.verdict.word().to_lowercase(),
+                    "message": row.verdict.text(),
+                    "milliseconds": row.took.as_secs_f64() * 1e3,
+                })
+            })
+            .collect();
+        let pending: Vec<Value> = NOT_YET
+            .iter()
+            .map(|(first, last, reason)| json!({"first": first, "last": last, "reason": reason}))
+            .collect();
+        let by_type: Vec<Value> =
+            BY_TYPE.iter().map(|(number, reason)| json!({"clause": number, "reason": reason})).collect();
+        json!({
+            "provider": self.label,
+            "conforming": self.conforming(),
+            "ran": self.ran(),
+            "passed": self.passed(),
+            "not_supported": self.unsupported(),
+            "seconds": self.took.as_secs_f64(),
+            "clauses": rows,
+            "not_written_yet": pending,
+            "ruled_out_by_types": by_type,
+        })
+    }
+
+    /// For test servers that read JUnit's XML.
+    pub fn to_junit(&self) -> String {
+        let mut out = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
+        let _ = writeln!(
+            out,
+            "<testsuite name=\"{}\" tests=\"{}\" failures=\"{}\" skipped=\"{}\" time=\"{:.3}\">",
+            escaped(&self.label),
+            self.rows.len(),
+            self.count(Verdict::is_bad),
+            self.unsupported() + self.count(|verdict| matches!(verdict, Verdict::ExpectedFailure(_))),
+            self.took.as_secs_f64()
+        );
+        for row in &self.rows {
+            let _ = write!(
+                out,
+                "  <testcase classname=\"{}\" name=\"C-{:03} {}\" time=\"{:.3}\"",
+                escaped(&self.label),
+                row.number,
+                escaped(row.title),
+                row.took.as_secs_f64()
+            );
+            let text = escaped(row.verdict.text());
+            let _ = match &row.verdict {
+                Verdict::Passed => writeln!(out, "/>"),
+                bad if bad.is_bad() => writeln!(out, "><failure message=\"{text}\"/></testcase>"),
+                other => writeln!(out, "><skipped message=\"{}: {text}\"/></testcase>", other.word()),
+            };
+        }
+        out.push_str("</testsuite>\n");
+        out
+    }
+}
+
+/// How many clauses have no test yet.
+fn not_yet() -> usize {
+    NOT_YET.iter().map(|(first, last, _)| (last - first + 1) as usize).sum()
+}
+
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            c if c.is_control() => out.push(' '),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(verdicts: &[Verdict]) -> Report {
+        let row = |verdict: &Verdict| Row { number: 7, title: "a < b", verdict: verdict.clone(), took: Duration::ZERO };
+        Report { label: "x".into(), rows: verdicts.iter().map(row).collect(), took: Duration::ZERO }
+    }
+
+    #[test]
+    fn only_a_run_that_ran_and_did_not_fail_conforms() {
+        assert!(!report(&[]).conforming());
+        assert!(!report(&[Verdict::NotSupported("r".into())]).conforming());
+        assert!(report(&[Verdict::Passed, Verdict::ExpectedFailure("r".into())]).conforming());
+        assert!(!report(&[Verdict::Passed, Verdict::UnexpectedPass("r".into())]).conforming());
+        assert!(!report(&[Verdict::Passed, Verdict::Failed("m".into())]).conforming());
+    }
+
+    #[test]
+    fn forms_carry_the_same_counts_and_escape_text() {
+        let report = report(&[Verdict::Passed, Verdict::Failed("\"<&>\"".into()), Verdict::NotSupported("n".into())]);
+        assert_eq!(
+            report.matrix_row(),
+            "x  clauses 3: run 2 / passed 1 / expected failures 0 / not supported 1 / FAILED 1"
+        );
+        assert_eq!(report.to_json()["passed"], 1);
+        let junit = report.to_junit();
+        assert!(junit.contains("tests=\"3\" failures=\"1\" skipped=\"1\""));
+        assert!(junit.contains("&quot;&lt;&amp;&gt;&quot;") && junit.contains("a &lt; b"));
+    }
+}

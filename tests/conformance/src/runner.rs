@@ -1,0 +1,136 @@
+//! Runs clauses: each on a thread of its own with a deadline, several at a time.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::bench::Bench;
+use crate::check::Stop;
+use crate::clause::{Clause, LAST_CLAUSE, Need, clauses};
+use crate::expected::Expected;
+use crate::kit::{Codes, Kit};
+use crate::report::{Report, Row, Verdict};
+use crate::subject::Subject;
+
+/// How long one clause may take, before scaling.
+const DEADLINE: Duration = Duration::from_secs(20);
+/// How many clauses run at a time. Most of what they do is wait.
+const AT_A_TIME: usize = 4;
+
+/// Which clauses to run.
+#[derive(Clone, Debug, Default)]
+pub struct Filter(Vec<String>);
+
+impl Filter {
+    /// All of them.
+    pub fn all() -> Filter {
+        Filter::default()
+    }
+
+    /// Those whose name (`C-007`) begins with one of `prefixes`.
+    pub fn prefixes(prefixes: impl IntoIterator<Item = String>) -> Filter {
+        Filter(prefixes.into_iter().collect())
+    }
+
+    fn takes(&self, clause: &Clause) -> bool {
+        let name = clause.name();
+        self.0.is_empty() || self.0.iter().any(|prefix| name.starts_with(prefix.as_str()))
+    }
+}
+
+impl Clause {
+    /// As in `C-007`.
+    pub fn name(&self) -> String {
+        format!("C-{:03}", self.number)
+    }
+}
+
+/// Runs the clauses `filter` takes against `subject`. The last clause inspects the codes of all others, so it runs last.
+pub fn run(subject: Subject, filter: &Filter, expected: &Expected) -> Report {
+    let start = Instant::now();
+    let subject = Arc::new(subject);
+    let codes = Codes::default();
+    let (mut last, first): (Vec<_>, Vec<_>) = clauses()
+        .into_iter()
+        .filter(|clause| filter.takes(clause))
+        .partition(|clause| clause.number == LAST_CLAUSE);
+    let queue = Mutex::new(VecDeque::from(first));
+    let rows = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..AT_A_TIME {
+            scope.spawn(|| {
+                loop {
+                    let Some(clause) = queue.lock().pop_front() else { return };
+                    let row = run_one(&subject, clause, &codes, expected);
+                    rows.lock().push(row);
+                }
+            });
+        }
+    });
+    let mut rows = rows.into_inner();
+    rows.extend(last.drain(..).map(|clause| run_one(&subject, clause, &codes, expected)));
+    rows.sort_by_key(|row| row.number);
+    Report { label: subject.label.clone(), rows, took: start.elapsed() }
+}
+
+fn run_one(subject: &Arc<Subject>, clause: &'static Clause, codes: &Codes, expected: &Expected) -> Row {
+    let start = Instant::now();
+    let result = match unmet(subject, clause) {
+        Some(reason) => Err(Stop::NotSupported(reason)),
+        None => guarded(subject, clause, codes),
+    };
+    let verdict = match (result, expected.reason(clause.number)) {
+        (Ok(()), None) => Verdict::Passed,
+        (Ok(()), Some(reason)) => Verdict::UnexpectedPass(reason.into()),
+        (Err(Stop::NotSupported(reason)), _) => Verdict::NotSupported(reason),
+        (Err(Stop::Failed(message)), None) => Verdict::Failed(message),
+        (Err(Stop::Failed(message)), Some(reason)) => Verdict::ExpectedFailure(format!("{reason} ({message})")),
+    };
+    Row { number: clause.number, title: clause.title, verdict, took: start.elapsed() }
+}
+
+fn unmet(subject: &Subject, clause: &Clause) -> Option<String> {
+    clause.needs.iter().find_map(|need| match need {
+        Need::Faults if !subject.injects_faults => Some("the provider cannot be made to fail on demand".into()),
+        Need::Faults => None,
+    })
+}
+
+/// Runs it on a thread, so that one that hangs or panics is a failure and not the end of the run.
+fn guarded(subject: &Arc<Subject>, clause: &'static Clause, codes: &Codes) -> Result<(), Stop> {
+    let kit = Kit::new(subject.scale, codes.clone());
+    let bench = Bench::new(subject.clone(), kit.clone());
+    let (sender, receiver) = channel();
+    let spawned = std::thread::Builder::new().name(clause.name()).spawn(move || {
+        let result = catch_unwind(AssertUnwindSafe(|| (clause.run)(&bench)));
+        let result = match result {
+            Ok(result) => catch_unwind(AssertUnwindSafe(|| drop(bench))).map(|()| result),
+            Err(panic) => Err(panic),
+        };
+        let _ = sender.send(result);
+    });
+    if let Err(error) = spawned {
+        return Err(Stop::Failed(format!("no thread for it: {error}")));
+    }
+    let deadline = subject.scaled_time(DEADLINE);
+    match receiver.recv_timeout(deadline) {
+        Ok(Ok(result)) => result,
+        Ok(Err(panic)) => Err(Stop::Failed(format!("panicked: {}", said(panic.as_ref())))),
+        Err(RecvTimeoutError::Timeout) => {
+            Err(Stop::Failed(format!("hung for {deadline:?}, waiting for {}", kit.what())))
+        }
+        Err(RecvTimeoutError::Disconnected) => Err(Stop::Failed("its thread ended without a result".into())),
+    }
+}
+
+fn said(panic: &(dyn std::any::Any + Send)) -> &str {
+    match (panic.downcast_ref::<String>(), panic.downcast_ref::<&str>()) {
+        (Some(text), _) => text,
+        (_, Some(text)) => text,
+        _ => "without a message",
+    }
+}
