@@ -8,21 +8,24 @@ use serde_json::Value;
 use crate::cargo::metadata;
 use crate::leg::{Outcome, Report};
 
+/// Plugins that programs never link: a dev-dependency only has cargo build them for the tests that load them.
+const PLUGINS: &[&str] = &["dat-loopback", "dat-shm"];
+
 /// A crate, what it may depend on among ours, and what its tests may besides.
 const ALLOWED: [(&str, &[&str], &[&str]); 14] = [
     ("dat-types", &[], &[]),
     ("dat-plugin", &[], &[]),
     ("dat-engine", &["dat-types", "dat-plugin"], &["dat-loopback"]),
     ("dat-registry", &["dat-types", "dat-plugin"], &[]),
-    ("dat", &["dat-types", "dat-plugin", "dat-engine", "dat-registry"], &["dat-loopback", "dat-shm"]),
+    ("dat", &["dat-types", "dat-plugin", "dat-engine", "dat-registry"], PLUGINS),
     ("dat-kit", &["dat-plugin"], &[]),
     ("dat-loopback", &["dat-plugin", "dat-kit"], &[]),
     ("dat-shm", &["dat-plugin", "dat-kit"], &[]),
-    ("dat-cli", &["dat"], &[]),
-    ("dat-examples", &["dat"], &[]),
-    ("dat-process-tests", &["dat"], &[]),
+    ("dat-cli", &["dat"], PLUGINS),
+    ("dat-examples", &["dat"], &["dat", "dat-loopback", "dat-shm"]),
+    ("dat-process-tests", &["dat"], &["dat", "dat-loopback", "dat-shm"]),
     // It tests the engine and the plugin interface themselves, and has the loopback provider linked in.
-    ("dat-conformance", &["dat", "dat-types", "dat-plugin", "dat-engine", "dat-loopback"], &[]),
+    ("dat-conformance", &["dat", "dat-types", "dat-plugin", "dat-engine", "dat-loopback"], PLUGINS),
     // It compares the provider called directly with the same one below the engine.
     ("dat-bench", &["dat", "dat-types", "dat-plugin", "dat-engine", "dat-shm"], &[]),
     ("xtask", &["dat-engine"], &[]),

@@ -40,14 +40,14 @@ const COMMANDS: [Command; 9] = [
         name: "docs",
         options: &["--check"],
         about: "write the files of docs/ that are printed from code; --check only compares",
-        run: |options| docs::run(options.iter().any(|option| option == "--check")),
+        run: |options| docs::run(has(options, "--check")),
     },
     Command { name: "deps", options: &[], about: "check which crate depends on which", run: |_| deps::run() },
     Command {
         name: "conformance",
-        options: &[],
-        about: "the clauses of the contract over every provider, and the matrix",
-        run: |_| legs::conformance::run(),
+        options: &["--save"],
+        about: "the clauses of the contract over every provider, and the matrix; --save into docs/",
+        run: |options| legs::conformance::run(has(options, "--save")),
     },
     Command {
         name: "miri",
@@ -114,6 +114,10 @@ fn help() {
         println!("  {:<24} {about}", format!("{name} {}", options.join(" ")));
     }
     println!("\nExit status: 0 passed, 1 failed, 2 wrong usage, 3 could not run here.");
+}
+
+fn has(options: &[String], option: &str) -> bool {
+    options.iter().any(|given| given == option)
 }
 
 /// The workspace's root.

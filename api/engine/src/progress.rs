@@ -32,8 +32,13 @@ pub(crate) struct Progress {
     later: Mutex<Sequels>,
     /// Dispatchers to look at on every tick.
     watched: Mutex<Vec<Evd>>,
+    /// Whoever holds it takes the provider's events: the contract wants one thread at a time.
+    events: Mutex<[Event; BATCH]>,
     fork: dat_plugin::host::ForkGuard,
 }
+
+/// How many events one call into the provider takes at most.
+const BATCH: usize = 8;
 
 impl Progress {
     pub(crate) fn new(device: &Device) -> io::Result<Progress> {
@@ -50,6 +55,7 @@ impl Progress {
             timers: Mutex::default(),
             later: Mutex::default(),
             watched: Mutex::default(),
+            events: Mutex::new([Event::new(EventKind(0), 0); BATCH]),
             fork: dat_plugin::host::ForkGuard::new(),
         })
     }
@@ -102,24 +108,37 @@ impl Progress {
 /// The thread.
 pub(crate) fn run(ia: &Arc<IaInner>) {
     let Ok(device) = ia.device("dat_ia_open") else { return };
-    let mut events = [Event::new(EventKind(0), 0); 8];
     while !ia.progress.stop.load(Ordering::Acquire) {
         // An interruption is as good as an event: everything is looked at.
         let _ = sleep_on(std::os::fd::AsFd::as_fd(&ia.progress.poller), ia.progress.next_wake());
         let _ = rustix::io::read(&ia.progress.wake, &mut [0u8; 8]);
-        loop {
-            let n = device.poll_events(&mut events);
-            for event in &events[..n] {
-                dispatch(ia, event);
-            }
-            if n < events.len() {
-                break;
-            }
-        }
+        take_events(ia, &device, &mut ia.progress.events.lock());
         time_out(ia);
         let later = std::mem::take(&mut *ia.progress.later.lock());
         sequel::perform(later);
         look_at_watched(ia);
+    }
+}
+
+/// For a thread that waits for a connection event: takes the provider's events itself, which saves waking it through
+/// the IA's thread. Does nothing when that is at it already.
+pub(crate) fn help(ia: &Arc<IaInner>) {
+    if let Some(mut events) = ia.progress.events.try_lock()
+        && let Ok(device) = ia.device("dat_evd_wait")
+    {
+        take_events(ia, &device, &mut events);
+    }
+}
+
+fn take_events(ia: &Arc<IaInner>, device: &Device, events: &mut [Event; BATCH]) {
+    loop {
+        let n = device.poll_events(events);
+        for event in &events[..n] {
+            dispatch(ia, event);
+        }
+        if n < events.len() {
+            return;
+        }
     }
 }
 

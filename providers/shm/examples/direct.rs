@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use dat_plugin::host::{Channel, Device, Memory, Plugin, Queue, Remote, SpanTable};
 use dat_plugin::{
-    Access, ChannelAttr, Completion, CompletionStatus, Config, ConnectParam, Event, EventKind, Opcode, PostFlag,
-    Segment, Status,
+    Access, ChannelAttr, Completion, CompletionStatus, Config, ConnectParam, Event, EventKind, Opcode,
+    PostFlag, Segment, Status,
 };
 use dat_shm::Shm;
 
@@ -51,7 +51,8 @@ struct Side {
 
 impl Side {
     fn new() -> Side {
-        let device = Plugin::of::<Shm>().open(&Config { ia_name: "bench".into(), ..Config::default() }).expect("open");
+        let device =
+            Plugin::of::<Shm>().open(&Config { ia_name: "bench".into(), ..Config::default() }).expect("open");
         let queue = Arc::new(device.open_queue(4096).expect("queue"));
         let channel = Side::channel(&device, &queue);
         let table = SpanTable::new();
@@ -98,7 +99,9 @@ impl Side {
 
     fn send(&self, seg: &[Segment], len: usize) {
         let deadline = Instant::now() + LIMIT;
-        while self.channel.post(Opcode::SEND, PostFlag::NONE, 0, seg, len as u64, Remote::default()) != Status::OK {
+        while self.channel.post(Opcode::SEND, PostFlag::NONE, 0, seg, len as u64, Remote::default())
+            != Status::OK
+        {
             assert!(Instant::now() < deadline, "no room to post");
         }
     }
@@ -256,35 +259,42 @@ fn run(child: &mut Child, chosen: impl Fn(&str) -> bool) {
     println!("probe: {} ns", probe());
     if chosen("lat") {
         for len in [8usize, 64, 1024, 4096] {
-            let mut batches: Vec<f64> = (0..25).map(|_| {
-                tell(format!("lat 1000 {len}"));
-                numbers();
-                latency(&side, 1000, len)
-            }).collect();
+            let mut batches: Vec<f64> = (0..25)
+                .map(|_| {
+                    tell(format!("lat 1000 {len}"));
+                    numbers();
+                    latency(&side, 1000, len)
+                })
+                .collect();
             report(&format!("latency {len} B, one way"), &mut batches, "ns");
         }
         println!("probe: {} ns", probe());
     }
     if chosen("rate") {
         for (len, count) in [(8usize, 200_000), (64, 200_000), (1024, 50_000), (4096, 20_000)] {
-            let mut batches: Vec<f64> = (0..9).map(|_| {
-                tell(format!("rate {count} {len}"));
-                numbers();
-                count as f64 / stream(&side, count, len, None) / 1e6
-            }).collect();
+            let mut batches: Vec<f64> = (0..9)
+                .map(|_| {
+                    tell(format!("rate {count} {len}"));
+                    numbers();
+                    count as f64 / stream(&side, count, len, None) / 1e6
+                })
+                .collect();
             report(&format!("rate {len} B"), &mut batches, "M/s");
         }
         println!("probe: {} ns", probe());
     }
     if chosen("bw") {
-        for (len, count) in [(16384usize, 4000), (65536, 2000), (262_144, 500), (1 << 20, 150), (4 << 20, 40)] {
+        for (len, count) in [(16384usize, 4000), (65536, 2000), (262_144, 500), (1 << 20, 150), (4 << 20, 40)]
+        {
             for shared in [false, true] {
-                let mut batches: Vec<f64> = (0..7).map(|_| {
-                    tell(format!("rate {count} {len}"));
-                    numbers();
-                    let seg = shared.then(|| side.shared_seg(len));
-                    count as f64 * len as f64 / stream(&side, count, len, seg) / 1e9
-                }).collect();
+                let mut batches: Vec<f64> = (0..7)
+                    .map(|_| {
+                        tell(format!("rate {count} {len}"));
+                        numbers();
+                        let seg = shared.then(|| side.shared_seg(len));
+                        count as f64 * len as f64 / stream(&side, count, len, seg) / 1e9
+                    })
+                    .collect();
                 let memory = if shared { "allocated" } else { "plain" };
                 report(&format!("two-sided {} KiB, {memory}", len / 1024), &mut batches, "GB/s");
             }
@@ -293,7 +303,8 @@ fn run(child: &mut Child, chosen: impl Fn(&str) -> bool) {
     for (name, op) in [("write", Opcode::WRITE), ("read", Opcode::READ)] {
         if chosen(name) {
             for len in [8usize, 4096, 65536, 1 << 20, 4 << 20] {
-                let mut batches: Vec<f64> = (0..7).map(|_| one_sided(&side, op, len, remote(len as u32))).collect();
+                let mut batches: Vec<f64> =
+                    (0..7).map(|_| one_sided(&side, op, len, remote(len as u32))).collect();
                 let rate = batches.iter().map(|seconds| len as f64 / seconds / 1e9);
                 report(&format!("{name} {len} B, mapped"), &mut rate.collect::<Vec<_>>(), "GB/s");
                 batches.iter_mut().for_each(|seconds| *seconds *= 1e9);
@@ -304,15 +315,17 @@ fn run(child: &mut Child, chosen: impl Fn(&str) -> bool) {
     if chosen("connect") {
         tell("connect 200 0".into());
         let port = numbers()[0];
-        let mut times: Vec<f64> = (0..200).map(|_| {
-            let channel = Side::channel(&side.device, &side.queue);
-            let start = Instant::now();
-            channel.connect(&ConnectParam { addr, port, qos: 0, data: b"" }).expect("connect");
-            side.wait(EventKind::ESTABLISHED);
-            let took = start.elapsed();
-            channel.disconnect();
-            took.as_secs_f64() * 1e6
-        }).collect();
+        let mut times: Vec<f64> = (0..200)
+            .map(|_| {
+                let channel = Side::channel(&side.device, &side.queue);
+                let start = Instant::now();
+                channel.connect(&ConnectParam { addr, port, qos: 0, data: b"" }).expect("connect");
+                side.wait(EventKind::ESTABLISHED);
+                let took = start.elapsed();
+                channel.disconnect();
+                took.as_secs_f64() * 1e6
+            })
+            .collect();
         report("connect and accept", &mut times, "us");
     }
 }
@@ -400,7 +413,10 @@ fn report(what: &str, samples: &mut [f64], unit: &str) {
     let n = samples.len();
     println!(
         "{what:<32} min {:8.2}  p10 {:8.2}  median {:8.2}  max {:8.2} {unit}",
-        samples[0], samples[n / 10], samples[n / 2], samples[n - 1]
+        samples[0],
+        samples[n / 10],
+        samples[n / 2],
+        samples[n - 1]
     );
 }
 

@@ -74,7 +74,11 @@ pub(crate) struct Link {
 enum Phase {
     Idle,
     /// The request is sent.
-    Connecting { segment: Segment, socket: Arc<OwnedFd>, token: u64 },
+    Connecting {
+        segment: Segment,
+        socket: Arc<OwnedFd>,
+        token: u64,
+    },
     /// The answer is sent, the peer's word awaited.
     Accepting,
     Live,
@@ -328,7 +332,9 @@ impl Chan {
             _ if connecting => Err(End::Fault),
             Packet::Confirm { cma } => {
                 let mut phase = self.phase();
-                let (Phase::Accepting, Some(link)) = (&*phase, self.link.get()) else { return Err(End::Fault) };
+                let (Phase::Accepting, Some(link)) = (&*phase, self.link.get()) else {
+                    return Err(End::Fault);
+                };
                 link.cma.fetch_and(cma, Ordering::Relaxed);
                 *phase = Phase::Live;
                 self.go_live(link);
@@ -366,7 +372,8 @@ impl Chan {
     /// The peer accepted.
     fn accepted(&self, hello: Hello, cma_there: bool, data: &[u8], fds: Vec<OwnedFd>) -> Result<(), End> {
         let mut phase = self.phase();
-        let Phase::Connecting { segment, socket, token } = std::mem::replace(&mut *phase, Phase::Stopped) else {
+        let Phase::Connecting { segment, socket, token } = std::mem::replace(&mut *phase, Phase::Stopped)
+        else {
             return Err(End::Fault);
         };
         let refused = |phase: &mut Phase, segment, socket, token| {
@@ -652,16 +659,20 @@ impl Link {
 
     fn describe(&self, dev: &Dev) -> String {
         let cma = self.cma.load(Ordering::Relaxed);
-        let why = if cma || self.cma_reason.is_empty() { String::new() } else { format!(" ({})", self.cma_reason) };
+        let why =
+            if cma || self.cma_reason.is_empty() { String::new() } else { format!(" ({})", self.cma_reason) };
         let mode = match dev.params.one_sided {
             crate::params::OneSided::Auto if cma => "mapped, else cma".to_owned(),
             crate::params::OneSided::Auto => format!("mapped, else by the target, no cma{why}"),
             crate::params::OneSided::Mapped => "mapped, else by the target (as configured)".to_owned(),
             crate::params::OneSided::Cma if cma => "cma (as configured)".to_owned(),
-            crate::params::OneSided::Cma => format!("by the target: cma is configured but does not work{why}"),
+            crate::params::OneSided::Cma => {
+                format!("by the target: cma is configured but does not work{why}")
+            }
             crate::params::OneSided::Target => "by the target (as configured)".to_owned(),
         };
-        let large = if cma { format!("cma from {} bytes", dev.params.cma_threshold) } else { "ring".to_owned() };
+        let large =
+            if cma { format!("cma from {} bytes", dev.params.cma_threshold) } else { "ring".to_owned() };
         let wake = if self.fence { "fences" } else { "memory barriers" };
         format!(
             "ring {} KiB; one-sided {mode}; large messages {large}; wake-up with {wake}; peer pid {}; {} side",
@@ -877,7 +888,8 @@ fn check_data(data: &[u8]) -> Result<(), Failure> {
 fn no_resource(what: &str, error: &std::io::Error) -> Failure {
     match error.raw_os_error() {
         Some(libc::ENOSPC | libc::EMFILE | libc::ENFILE | libc::ENOMEM) => {
-            let message = format!("{what} for the connection: {error}; free memory or raise the limit of descriptors");
+            let message =
+                format!("{what} for the connection: {error}; free memory or raise the limit of descriptors");
             Failure::new(Status::NO_RESOURCE, message)
         }
         _ => Failure::os(what, error),

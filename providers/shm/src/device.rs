@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use dat_kit::EventFd;
 use dat_plugin::{
-    Access, Block, Caps, ChannelAttr, Config, Device, DeviceAttr, Event, Failure, Keys, RejectReason, SockAddr, Status,
+    Access, Block, Caps, ChannelAttr, Config, Device, DeviceAttr, Event, Failure, Keys, RejectReason,
+    SockAddr, Status,
 };
 use rustix::event::epoll;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -112,7 +113,8 @@ impl Dev {
         if self.owner.here() {
             return Ok(());
         }
-        let message = "this process is a child made by fork from the one that opened the adapter; open it anew";
+        let message =
+            "this process is a child made by fork from the one that opened the adapter; open it anew";
         Err(Failure::new(Status::FORKED, message))
     }
 
@@ -333,7 +335,9 @@ impl Dev {
             .sources()
             .values()
             .filter_map(|source| match source {
-                Source::Channel(chan) if chan.peer().is_some_and(|its| its.pid == peer.pid) => Some(chan.clone()),
+                Source::Channel(chan) if chan.peer().is_some_and(|its| its.pid == peer.pid) => {
+                    Some(chan.clone())
+                }
                 _ => None,
             })
             .collect();
@@ -406,7 +410,10 @@ impl Device for ShmDevice {
     fn open_queue(&self, depth: u32) -> Result<Arc<ShmQueue>, Failure> {
         self.0.check_fork()?;
         if depth > self.attr().max_queue_depth {
-            return Err(Failure::new(Status::INVALID, format!("a queue for {depth} completions is too deep")));
+            return Err(Failure::new(
+                Status::INVALID,
+                format!("a queue for {depth} completions is too deep"),
+            ));
         }
         if self.0.queues.fetch_add(1, Ordering::Relaxed) >= MAX_QUEUES {
             self.0.queue_closed();
@@ -438,13 +445,17 @@ impl Device for ShmDevice {
         ];
         for (asked, most, what) in most {
             if asked > most {
-                return Err(Failure::new(Status::INVALID, format!("{asked} {what} asked for, {most} are the most")));
+                return Err(Failure::new(
+                    Status::INVALID,
+                    format!("{asked} {what} asked for, {most} are the most"),
+                ));
             }
         }
         let limit = self.attr().max_channels;
         if self.0.channels.fetch_add(1, Ordering::Relaxed) >= limit {
             self.0.channel_closed();
-            let message = format!("there are {limit} channels; see max_channels and the limit of descriptors");
+            let message =
+                format!("there are {limit} channels; see max_channels and the limit of descriptors");
             return Err(Failure::new(Status::NO_RESOURCE, message));
         }
         let port = self.0.next_port.fetch_add(1, Ordering::Relaxed);

@@ -9,8 +9,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use dat_plugin::SockAddr;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, recvmsg, sendmsg,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
 /// The most private data.
@@ -62,19 +62,42 @@ impl Default for Addr {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Packet {
     /// Descriptors: segment, key table, then those of the queues.
-    Request { ring: u32, port: u64, qos: u32, hello: Hello, data: Vec<u8> },
+    Request {
+        ring: u32,
+        port: u64,
+        qos: u32,
+        hello: Hello,
+        data: Vec<u8>,
+    },
     /// Descriptors: key table, then those of the queues.
-    Accept { hello: Hello, cma: bool, data: Vec<u8> },
+    Accept {
+        hello: Hello,
+        cma: bool,
+        data: Vec<u8>,
+    },
     /// The active side's word that it is connected.
-    Confirm { cma: bool },
-    Reject { consumer: bool, data: Vec<u8> },
+    Confirm {
+        cma: bool,
+    },
+    Reject {
+        consumer: bool,
+        data: Vec<u8>,
+    },
     Disconnect,
     Error,
     Kick,
     /// Asks for memory `map` of the peer's device.
-    MapRequest { map: u64, write: bool },
+    MapRequest {
+        map: u64,
+        write: bool,
+    },
     /// Descriptor: the memory, if `ok`.
-    MapReply { map: u64, write: bool, len: u64, ok: bool },
+    MapReply {
+        map: u64,
+        write: bool,
+        len: u64,
+        ok: bool,
+    },
 }
 
 /// What a receive found.
@@ -210,7 +233,9 @@ impl Packet {
             6 => Packet::Error,
             7 => Packet::Kick,
             8 => Packet::MapRequest { map: from.u64()?, write: from.flag()? },
-            9 => Packet::MapReply { map: from.u64()?, write: from.flag()?, len: from.u64()?, ok: from.flag()? },
+            9 => {
+                Packet::MapReply { map: from.u64()?, write: from.flag()?, len: from.u64()?, ok: from.flag()? }
+            }
             _ => return None,
         };
         from.0.is_empty().then_some(packet)
@@ -314,5 +339,72 @@ impl<'a> Reader<'a> {
             return None;
         }
         self.take(len).map(<[u8]>::to_vec)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn hello() -> Hello {
+        let addr = Addr(
+            "[fe80::1%3]:77".parse::<std::net::SocketAddrV6>().map(std::net::SocketAddr::V6).unwrap().into(),
+        );
+        Hello {
+            device: 0x0123_4567_89AB_CDEF_0011_2233_4455_6677,
+            recv_queue: 1,
+            send_queue: 2,
+            port: 3,
+            addr,
+            domain: 4,
+            flags: 5,
+            probe: 6,
+            nonce: 7,
+            reads_in: 8,
+        }
+    }
+
+    fn packets() -> Vec<Packet> {
+        vec![
+            Packet::Request { ring: 16384, port: 9, qos: 1, hello: hello(), data: vec![1; MAX_DATA] },
+            Packet::Accept { hello: hello(), cma: true, data: vec![] },
+            Packet::Confirm { cma: false },
+            Packet::Reject { consumer: true, data: vec![3] },
+            Packet::Disconnect,
+            Packet::Error,
+            Packet::Kick,
+            Packet::MapRequest { map: 1, write: true },
+            Packet::MapReply { map: 1, write: true, len: 4096, ok: true },
+        ]
+    }
+
+    #[test]
+    fn packets_survive_the_way_and_nothing_shorter_or_longer_does() {
+        for packet in packets() {
+            let bytes = packet.encode();
+            assert!(bytes.len() <= MAX_FRAME);
+            assert_eq!(Packet::decode(&bytes), Some(packet));
+            for len in 0..bytes.len() {
+                assert_eq!(Packet::decode(&bytes[..len]), None, "{len} of {} bytes", bytes.len());
+            }
+            assert_eq!(Packet::decode(&[&bytes[..], &[0]].concat()), None);
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 16 } else { 2000 }, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn any_bytes_decode_to_nothing_or_to_what_encodes_to_them(which in 0usize..9, changes in prop::collection::vec((0usize..400, any::<u8>()), 0..6)) {
+            let mut bytes = packets()[which].encode();
+            for (at, value) in changes {
+                let at = at % bytes.len();
+                bytes[at] = value;
+            }
+            if let Some(packet) = Packet::decode(&bytes) {
+                prop_assert_eq!(packet.encode(), bytes);
+            }
+        }
     }
 }

@@ -96,7 +96,11 @@ impl Listening {
             };
             let Some((pid, uid)) = peer_credentials(&socket) else { continue };
             if !dev.params.users.allow(uid) {
-                tracing::warn!(port = self.port, uid, "a connection of another user is refused; see allow_users");
+                tracing::warn!(
+                    port = self.port,
+                    uid,
+                    "a connection of another user is refused; see allow_users"
+                );
                 continue;
             }
             let deadline = Instant::now() + Duration::from_millis(dev.params.handshake_timeout_ms);

@@ -91,7 +91,10 @@ impl KeyTable {
 
     pub(crate) fn register(&self, addr: u64, len: u64, access: Access, domain: u32) -> Result<Keys, Failure> {
         if addr == 0 || len == 0 || addr.checked_add(len).is_none() {
-            return Err(Failure::new(Status::INVALID, format!("{len} bytes at {addr:#x} are no range of memory")));
+            return Err(Failure::new(
+                Status::INVALID,
+                format!("{len} bytes at {addr:#x} are no range of memory"),
+            ));
         }
         let mut control = self.control();
         let index = match control.free.pop() {
@@ -155,7 +158,13 @@ impl KeyTable {
     }
 
     /// Calls `f` with the address if the peer may do this; the registration lives until it returned.
-    pub(crate) fn access(&self, target: &Target, right: Access, domain: u32, f: impl FnOnce(*mut u8)) -> bool {
+    pub(crate) fn access(
+        &self,
+        target: &Target,
+        right: Access,
+        domain: u32,
+        f: impl FnOnce(*mut u8),
+    ) -> bool {
         let _control = self.control();
         let allowed = self.allows(target, right, domain);
         if allowed {
@@ -167,7 +176,9 @@ impl KeyTable {
     pub(crate) fn alloc(&self, len: u64, huge: HugePages) -> Result<Block, Failure> {
         let fail = |what: &str, error: rustix::io::Errno| {
             let status = match error {
-                rustix::io::Errno::NOSPC | rustix::io::Errno::NOMEM | rustix::io::Errno::MFILE => Status::NO_RESOURCE,
+                rustix::io::Errno::NOSPC | rustix::io::Errno::NOMEM | rustix::io::Errno::MFILE => {
+                    Status::NO_RESOURCE
+                }
                 _ => Status::IO,
             };
             Failure::new(status, format!("memory of {len} bytes: {what}: {error}"))
@@ -176,12 +187,18 @@ impl KeyTable {
             let (unit, flags) =
                 if huge { (2 << 20, MemfdFlags::HUGETLB) } else { (4096, MemfdFlags::empty()) };
             let too_much = || Failure::new(Status::NO_RESOURCE, format!("{len} bytes are too much"));
-            let len = len.max(1).checked_next_multiple_of(unit).filter(|len| *len <= 1 << 46).ok_or_else(too_much)?;
+            let len = len
+                .max(1)
+                .checked_next_multiple_of(unit)
+                .filter(|len| *len <= 1 << 46)
+                .ok_or_else(too_much)?;
             let flags = flags | MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-            let fd = rustix::fs::memfd_create("dat-shm-memory", flags).map_err(|e| fail("memfd_create", e))?;
+            let fd =
+                rustix::fs::memfd_create("dat-shm-memory", flags).map_err(|e| fail("memfd_create", e))?;
             rustix::fs::ftruncate(&fd, len).map_err(|e| fail("ftruncate", e))?;
             rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, len).map_err(|e| fail("fallocate", e))?;
-            rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW).map_err(|e| fail("seal", e))?;
+            rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW)
+                .map_err(|e| fail("seal", e))?;
             let base = map_shared(&fd, len as usize, true).map_err(|e| Failure::os("mmap", &e))?;
             Ok(Alloc { base, len, fd, owner: std::process::id() })
         };
@@ -295,8 +312,11 @@ impl View {
         let of_domain = row.domain.load(Ordering::Relaxed);
         let start = row.addr.load(Ordering::Relaxed);
         let room = row.len.load(Ordering::Relaxed);
-        let found =
-            Found { addr: start, map: row.map.load(Ordering::Relaxed), offset: row.offset.load(Ordering::Relaxed) };
+        let found = Found {
+            addr: start,
+            map: row.map.load(Ordering::Relaxed),
+            offset: row.offset.load(Ordering::Relaxed),
+        };
         fence(Ordering::Acquire);
         let same = row.key.load(Ordering::Relaxed) == rkey;
         let offset = addr.wrapping_sub(start);

@@ -84,13 +84,17 @@ impl Params {
             let message = format!("{}: parameter {key} = {value:?}: {wanted}", config.ia_name);
             Failure::new(Status::BAD_CONFIG, message)
         };
-        let word = |key: &str, default: &str| config.params.get(key).cloned().unwrap_or_else(|| default.into());
+        let word =
+            |key: &str, default: &str| config.params.get(key).cloned().unwrap_or_else(|| default.into());
         let ring_bytes = config.get("ring_bytes", 16384usize)?;
         if !ring_bytes.is_power_of_two() || !RING_RANGE.contains(&ring_bytes) {
             return Err(bad("ring_bytes", "a power of two from 4096 to 16777216 is needed"));
         }
         let domain = word("domain", "default");
-        if domain.is_empty() || domain.len() > 64 || !domain.bytes().all(|b| b.is_ascii_graphic() && b != b'/') {
+        if domain.is_empty()
+            || domain.len() > 64
+            || !domain.bytes().all(|b| b.is_ascii_graphic() && b != b'/')
+        {
             return Err(bad("domain", "1 to 64 printable characters without / are needed"));
         }
         let one_sided = match word("one_sided", "auto").as_str() {

@@ -152,9 +152,8 @@ impl Que {
             at.chan.arm(at.send, at.recv, number);
         }
         wait::barrier(self.dev.barriers);
-        let ready = list.attached.iter().any(|at| {
-            at.recv && at.chan.rx_waiting() || at.send && at.chan.tx_waiting()
-        });
+        let ready =
+            list.attached.iter().any(|at| at.recv && at.chan.rx_waiting() || at.send && at.chan.tx_waiting());
         if !ready {
             for at in list.attached.iter().filter(|at| at.send && at.chan.tx_busy()) {
                 at.chan.watch();

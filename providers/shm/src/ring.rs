@@ -83,12 +83,8 @@ impl Producer {
         Producer { size, head: 0, tail: 0 }
     }
 
-    /// The longest payload that finds room in an empty ring wherever its head is.
-    pub(crate) fn max_payload(&self) -> usize {
-        self.size / 2 - 2 * UNIT
-    }
-
-    /// Room for a payload of `len` bytes at most [`Producer::max_payload`], or `None` as far as is known.
+    /// Room for a payload, or `None` as far as is known. Up to half the ring less two units finds room in an empty
+    /// ring wherever its head is.
     #[inline]
     pub(crate) fn reserve(&self, len: usize) -> Option<Slot> {
         let at = self.head as usize & (self.size - 1);
@@ -174,5 +170,216 @@ impl Consumer {
     #[inline]
     pub(crate) fn advance(&mut self, frame: &Frame) {
         self.tail += span(frame.len) as u64;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[cfg(loom)]
+    use loom::sync::atomic::{AtomicU32, AtomicU64};
+    #[cfg(not(loom))]
+    use std::sync::atomic::{AtomicU32, AtomicU64};
+
+    /// A ring of atomics: the payload of a frame is the rest of its header.
+    struct Cells {
+        words: Vec<AtomicU32>,
+        lens: Vec<AtomicU32>,
+        args: Vec<AtomicU64>,
+    }
+
+    impl Cells {
+        fn new(size: usize) -> Cells {
+            let count = size / UNIT;
+            Cells {
+                words: (0..count).map(|_| AtomicU32::new(0)).collect(),
+                lens: (0..count).map(|_| AtomicU32::new(0)).collect(),
+                args: (0..count).map(|_| AtomicU64::new(0)).collect(),
+            }
+        }
+    }
+
+    impl Memory for Cells {
+        fn word(&self, at: usize, order: Ordering) -> u32 {
+            self.words[at / UNIT].load(order)
+        }
+        fn set_word(&self, at: usize, word: u32, order: Ordering) {
+            self.words[at / UNIT].store(word, order);
+        }
+        fn rest(&self, at: usize) -> (u32, u64) {
+            (self.lens[at / UNIT].load(Ordering::Relaxed), self.args[at / UNIT].load(Ordering::Relaxed))
+        }
+        fn set_rest(&self, at: usize, len: u32, arg: u64) {
+            self.lens[at / UNIT].store(len, Ordering::Relaxed);
+            self.args[at / UNIT].store(arg, Ordering::Relaxed);
+        }
+    }
+
+    /// Producer and consumer at the same time, round the ring and through wrap markers: each frame arrives once, in
+    /// order, with what was written to it.
+    #[cfg(loom)]
+    #[test]
+    fn every_interleaving_delivers_frames_in_order_and_whole() {
+        use loom::sync::Arc;
+        // 4 units; a payload of one unit makes frames of 2, so that the ring goes round and positions come back.
+        for lens in [[0, 0, 0, 0], [16, 0, 16, 0]] {
+            let mut model = loom::model::Builder::new();
+            model.preemption_bound = Some(3);
+            model.check(move || {
+                let shared = Arc::new((Cells::new(4 * UNIT), AtomicU64::new(0)));
+                let theirs = shared.clone();
+                let producer = loom::thread::spawn(move || {
+                    let (cells, tail) = &*theirs;
+                    let mut producer = Producer::new(4 * UNIT);
+                    for (index, len) in lens.into_iter().enumerate() {
+                        loop {
+                            if let Some(slot) = producer.reserve(len) {
+                                producer.publish(cells, slot, 2, 0, index as u64 + 100);
+                                break;
+                            }
+                            producer.credit(tail.load(Ordering::Acquire)).unwrap();
+                            loom::thread::yield_now();
+                        }
+                    }
+                });
+                let (cells, tail) = &*shared;
+                let mut consumer = Consumer::new(4 * UNIT);
+                for (index, len) in lens.into_iter().enumerate() {
+                    let frame = loop {
+                        match consumer.peek(cells).unwrap() {
+                            Some(frame) => break frame,
+                            None => loom::thread::yield_now(),
+                        }
+                    };
+                    assert_eq!((frame.arg, frame.len, frame.kind), (index as u64 + 100, len, 2));
+                    consumer.advance(&frame);
+                    tail.store(consumer.tail(), Ordering::Release);
+                }
+                assert_eq!(consumer.peek(cells), Ok(None));
+                producer.join().unwrap();
+            });
+        }
+    }
+
+    #[cfg(not(loom))]
+    mod plain {
+        use super::*;
+        use proptest::prelude::*;
+
+        const SIZE: usize = 256;
+
+        #[test]
+        fn a_full_ring_takes_nothing_until_something_was_consumed() {
+            let (cells, mut producer, mut consumer) =
+                (Cells::new(SIZE), Producer::new(SIZE), Consumer::new(SIZE));
+            let mut count = 0;
+            while let Some(slot) = producer.reserve(8) {
+                producer.publish(&cells, slot, 2, 3, count);
+                count += 1;
+            }
+            assert_eq!(count, (SIZE / UNIT - 1) as u64 / 2, "one unit stays free for the next header");
+            let frame = consumer.peek(&cells).unwrap().unwrap();
+            assert_eq!((frame.kind, frame.flags, frame.len, frame.arg), (2, 3, 8, 0));
+            consumer.advance(&frame);
+            assert!(producer.reserve(8).is_none(), "not known yet");
+            producer.credit(consumer.tail()).unwrap();
+            assert!(producer.reserve(8).is_some());
+        }
+
+        #[test]
+        fn the_longest_payload_fits_at_every_position_of_an_empty_ring() {
+            for start in 0..SIZE / UNIT {
+                let (cells, mut producer, mut consumer) =
+                    (Cells::new(SIZE), Producer::new(SIZE), Consumer::new(SIZE));
+                for _ in 0..start {
+                    let slot = producer.reserve(0).unwrap();
+                    producer.publish(&cells, slot, 2, 0, 0);
+                    let frame = consumer.peek(&cells).unwrap().unwrap();
+                    consumer.advance(&frame);
+                    producer.credit(consumer.tail()).unwrap();
+                }
+                let longest = SIZE / 2 - 2 * UNIT;
+                let slot = producer.reserve(longest).unwrap_or_else(|| panic!("at unit {start}"));
+                producer.publish(&cells, slot, 2, 0, 9);
+                assert_eq!(consumer.peek(&cells).unwrap().unwrap().len, longest);
+            }
+        }
+
+        #[test]
+        fn positions_no_consumer_can_have_are_nonsense() {
+            let (cells, mut producer) = (Cells::new(SIZE), Producer::new(SIZE));
+            for _ in 0..3 {
+                let slot = producer.reserve(0).unwrap();
+                producer.publish(&cells, slot, 2, 0, 0);
+            }
+            assert_eq!(producer.credit(32), Ok(()));
+            for wrong in [16, 33, 64, u64::MAX, 1 << 63] {
+                assert_eq!(producer.credit(wrong), Err(Nonsense), "{wrong}");
+            }
+            assert_eq!(producer.credit(48), Ok(()));
+        }
+
+        #[test]
+        fn a_wrap_marker_at_the_start_is_nonsense_and_no_endless_loop() {
+            let cells = Cells::new(SIZE);
+            cells.set_word(0, MARK | WRAP as u32, Ordering::Relaxed);
+            assert_eq!(Consumer::new(SIZE).peek(&cells), Err(Nonsense));
+        }
+
+        proptest! {
+            #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 4 } else { 256 }, failure_persistence: None, ..ProptestConfig::default() })]
+
+            /// Against a queue as the model: any mixture of frames and consumption delivers all, in order, and no
+            /// frame lies over one that is not consumed.
+            #[test]
+            fn a_ring_is_a_queue(steps in prop::collection::vec((any::<bool>(), 0usize..=SIZE / 2 - 2 * UNIT), 1..200)) {
+                let (cells, mut producer, mut consumer) = (Cells::new(SIZE), Producer::new(SIZE), Consumer::new(SIZE));
+                let mut model = std::collections::VecDeque::new();
+                for (number, (produce, len)) in steps.into_iter().enumerate() {
+                    if produce {
+                        if let Some(slot) = producer.reserve(len) {
+                            let range = slot.at..slot.at + span(len);
+                            prop_assert!(range.end <= SIZE);
+                            for (at, len, _) in &model {
+                                prop_assert!(at + span(*len) <= range.start || range.end <= *at);
+                            }
+                            producer.publish(&cells, slot, 2, number as u8, number as u64);
+                            model.push_back((slot.at, len, number));
+                        } else {
+                            prop_assert!(!model.is_empty(), "an empty ring has room");
+                        }
+                    } else if let Some((at, len, number)) = model.pop_front() {
+                        let frame = consumer.peek(&cells).unwrap().unwrap();
+                        prop_assert_eq!((frame.at, frame.len, frame.arg), (at, len, number as u64));
+                        consumer.advance(&frame);
+                        prop_assert_eq!(producer.credit(consumer.tail()), Ok(()));
+                    } else {
+                        prop_assert_eq!(consumer.peek(&cells), Ok(None));
+                    }
+                }
+            }
+
+            /// Whatever a hostile producer writes, a frame that is believed lies inside the ring.
+            #[test]
+            fn garbage_is_nonsense_or_inside(words in prop::collection::vec((0u32..4, any::<u32>(), any::<u64>()), SIZE / UNIT)) {
+                let cells = Cells::new(SIZE);
+                for (index, (kind, len, arg)) in words.iter().enumerate() {
+                    let word = if *kind == 3 { *len } else { MARK | kind };
+                    cells.set_word(index * UNIT, word, Ordering::Relaxed);
+                    cells.set_rest(index * UNIT, len % (4 * SIZE as u32), *arg);
+                }
+                let mut consumer = Consumer::new(SIZE);
+                for _ in 0..100 {
+                    match consumer.peek(&cells) {
+                        Ok(Some(frame)) => {
+                            prop_assert!(frame.at + span(frame.len) <= SIZE);
+                            consumer.advance(&frame);
+                        }
+                        Ok(None) | Err(Nonsense) => break,
+                    }
+                }
+            }
+        }
     }
 }

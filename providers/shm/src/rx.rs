@@ -371,7 +371,12 @@ impl Rx {
     }
 
     /// A part of a message or write.
-    fn part(&mut self, chan: &Chan, frame: &Frame, mut current: Current) -> Result<Result<Step, Failed>, Nonsense> {
+    fn part(
+        &mut self,
+        chan: &Chan,
+        frame: &Frame,
+        mut current: Current,
+    ) -> Result<Result<Step, Failed>, Nonsense> {
         let Some(rings) = self.rings.as_mut() else { return Err(Nonsense) };
         if frame.len == 0 || frame.len as u64 > current.total - current.got {
             return Err(Nonsense);
@@ -386,7 +391,8 @@ impl Rx {
                 unsafe { bytes::scatter(from, frame.len, segs, current.got as usize) };
             }
             Some(target) => {
-                let part = Target { addr: target.addr + current.got, len: frame.len as u64, rkey: target.rkey };
+                let part =
+                    Target { addr: target.addr + current.got, len: frame.len as u64, rkey: target.rkey };
                 let done = chan.dev.keys.access(&part, Access::REMOTE_WRITE, chan.attr.domain, |to| {
                     // SAFETY: as above for the source; the sink is a live registration, which the table's lock keeps.
                     unsafe { bytes::copy_last_last(from, to, frame.len) }
@@ -412,7 +418,13 @@ impl Rx {
     }
 
     /// A message that lies in the peer's memory.
-    fn pull(&mut self, chan: &Chan, link: &Link, frame: &Frame, len: u64) -> Result<Result<Step, Failed>, Nonsense> {
+    fn pull(
+        &mut self,
+        chan: &Chan,
+        link: &Link,
+        frame: &Frame,
+        len: u64,
+    ) -> Result<Result<Step, Failed>, Nonsense> {
         let recv = match self.match_recv(len) {
             Ok(Some(recv)) => recv,
             Ok(None) => return Ok(Ok(Step::Idle)),
@@ -552,4 +564,3 @@ impl Rx {
         chan.peek.store(word.cast_mut(), Ordering::Release);
     }
 }
-

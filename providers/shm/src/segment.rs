@@ -107,7 +107,8 @@ impl Segment {
             return Err(format!("a segment of {} bytes in place of {len}", stat.st_size));
         }
         // A hole would be filled on access, and that may fail with a signal; here it is an error.
-        rustix::fs::fallocate(fd, FallocateFlags::empty(), 0, len as u64).map_err(|e| format!("fallocate: {e}"))?;
+        rustix::fs::fallocate(fd, FallocateFlags::empty(), 0, len as u64)
+            .map_err(|e| format!("fallocate: {e}"))?;
         Segment::map(fd, len, ring, 1).map_err(|e| format!("mmap: {e}"))
     }
 

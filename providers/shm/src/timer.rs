@@ -115,7 +115,13 @@ impl Timers {
     }
 
     fn set(&self, state: &mut State, always: bool) {
-        let first = state.watched.iter().map(|one| one.due).chain(state.patience_due).chain(state.handshake_due).min();
+        let first = state
+            .watched
+            .iter()
+            .map(|one| one.due)
+            .chain(state.patience_due)
+            .chain(state.handshake_due)
+            .min();
         let Some(first) = first else { return };
         if always || state.set.is_none_or(|set| first < set) {
             state.set = Some(first);

@@ -34,6 +34,9 @@ pub(crate) mod kind {
     pub(crate) const DATA: u8 = 8;
 }
 
+/// How far ahead of a frame its ring is fetched for writing.
+const AHEAD: usize = 256;
+
 /// Flag of a frame: the receive is to be marked.
 pub(crate) const SOLICITED: u8 = 1;
 
@@ -231,7 +234,9 @@ impl Tx {
         if self.sent != self.tail {
             chan.watch();
         }
-        if self.done != self.head && let Some(queue) = &chan.send_queue {
+        if self.done != self.head
+            && let Some(queue) = &chan.send_queue
+        {
             queue.notify_from_post();
         }
         Status::OK
@@ -510,7 +515,16 @@ impl Tx {
 
     /// Publishes one frame of the request at `sent`.
     #[allow(clippy::too_many_arguments, reason = "a frame's parts")]
-    fn frame(&mut self, chan: &Chan, link: &Link, kind: u8, flags: u8, extra: u32, len: usize, payload: Payload) -> Start {
+    fn frame(
+        &mut self,
+        chan: &Chan,
+        link: &Link,
+        kind: u8,
+        flags: u8,
+        extra: u32,
+        len: usize,
+        payload: Payload,
+    ) -> Start {
         let place = self.place(self.sent);
         let Some(rings) = self.ring.as_mut() else { return Start::Later };
         let slot = match rings.reserve(link, len) {
@@ -618,6 +632,8 @@ impl Rings {
     fn publish(&mut self, chan: &Chan, link: &Link, slot: Slot, kind: u8, flags: u8, extra: u32) {
         let arg = (extra as u64) << 32 | chan.rx_completed.load(Ordering::Relaxed) as u64;
         self.out.publish(&self.memory, slot, kind, flags, arg);
+        // The lines a stream comes to soon are fetched while it goes on.
+        self.memory.prefetch((slot.at + AHEAD) & (4 * self.chunk - 1));
         link.wake_receiver();
     }
 }

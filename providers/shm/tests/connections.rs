@@ -36,7 +36,10 @@ fn addresses_of_others_are_refused_at_once() {
         host.end(1).channel.connect(&ConnectParam { addr, port: 3, qos: 0, data: b"" }).unwrap_err().status
     };
     assert_eq!(connect("192.0.2.1:0".parse::<std::net::SocketAddr>().unwrap().into()), Status::UNREACHABLE);
-    assert_eq!(connect("[2001:db8::1]:0".parse::<std::net::SocketAddr>().unwrap().into()), Status::UNREACHABLE);
+    assert_eq!(
+        connect("[2001:db8::1]:0".parse::<std::net::SocketAddr>().unwrap().into()),
+        Status::UNREACHABLE
+    );
     assert_eq!(connect("224.0.0.1:0".parse::<std::net::SocketAddr>().unwrap().into()), Status::BAD_ADDRESS);
     assert_eq!(connect(SockAddr::UNSPECIFIED), Status::BAD_ADDRESS);
 }
@@ -56,7 +59,9 @@ fn a_rejection_carries_its_reason() {
     let (mut a, mut b) = (Host::open(&[]), Host::open(&[]));
     let listener = b.device.listen(0, 9).unwrap();
     let addr = b.device.attr().address;
-    for (reason, kind) in [(RejectReason::CONSUMER, EventKind::REJECTED), (RejectReason::PROVIDER, EventKind::REFUSED)] {
+    for (reason, kind) in
+        [(RejectReason::CONSUMER, EventKind::REJECTED), (RejectReason::PROVIDER, EventKind::REFUSED)]
+    {
         let end = a.end(4);
         end.channel.connect(&ConnectParam { addr, port: listener.port(), qos: 0, data: &[7; 256] }).unwrap();
         let request = b.wait(EventKind::REQUEST);
@@ -124,7 +129,13 @@ fn limits_and_parameters_are_checked() {
     let queue = std::sync::Arc::new(host.device.open_queue(8).unwrap());
     let failure = host.device.open_channel(&Default::default(), Some(&queue), Some(&queue)).unwrap_err();
     assert_eq!(failure.status, Status::NO_RESOURCE);
-    for (key, value) in [("colour", "red"), ("ring_bytes", "5000"), ("one_sided", "x"), ("allow_users", "me"), ("address", "192.0.2.7")] {
+    for (key, value) in [
+        ("colour", "red"),
+        ("ring_bytes", "5000"),
+        ("one_sided", "x"),
+        ("allow_users", "me"),
+        ("address", "192.0.2.7"),
+    ] {
         let params = [(key.to_string(), value.to_string())].into();
         let failure = Plugin::of::<Shm>().open(&Config { ia_name: "shm0".into(), params }).unwrap_err();
         assert_eq!(failure.status, Status::BAD_CONFIG, "{failure}");

@@ -3,8 +3,8 @@
 mod common;
 
 use common::*;
-use dat_plugin::{Completion, CompletionFlag, CompletionStatus, EventKind, Opcode, PostFlag, Status};
 use dat_plugin::host::Remote;
+use dat_plugin::{Completion, CompletionFlag, CompletionStatus, EventKind, Opcode, PostFlag, Status};
 
 #[test]
 fn a_message_arrives_in_the_posted_segments() {
@@ -12,7 +12,10 @@ fn a_message_arrives_in_the_posted_segments() {
     let (src, dst) = (a.area(256), b.area(256));
     let bytes = src.fill(1);
     assert_eq!(to.post_recv(5, &[dst.seg(100, 3), dst.seg(0, 50)]), Status::OK);
-    assert_eq!(from.post(Opcode::SEND, PostFlag::SOLICITED, 6, &[src.seg(10, 8), src.seg(40, 9)], Remote::default()), Status::OK);
+    assert_eq!(
+        from.post(Opcode::SEND, PostFlag::SOLICITED, 6, &[src.seg(10, 8), src.seg(40, 9)], Remote::default()),
+        Status::OK
+    );
     let got = to.received(&mut [&mut a, &mut b]);
     assert_ok(&got, 5, 17);
     assert_eq!((got.user, got.flags), (22, CompletionFlag::SOLICITED));
@@ -27,7 +30,8 @@ fn a_message_arrives_in_the_posted_segments() {
 fn messages_of_every_size_arrive_in_order_and_intact() {
     for params in [&[("cma", "off")][..], &[]] {
         let (mut a, mut b, from, to) = pair(params);
-        let sizes = [0u32, 1, 8, 15, 16, 17, 4000, 4096, 4097, 8192, 16384, 16385, 65535, 65536, 100_000, 1 << 20];
+        let sizes =
+            [0u32, 1, 8, 15, 16, 17, 4000, 4096, 4097, 8192, 16384, 16385, 65535, 65536, 100_000, 1 << 20];
         let (src, dst) = (a.area(1 << 20), b.area(1 << 20));
         for (round, size) in sizes.into_iter().enumerate() {
             let bytes = src.fill(round as u8);

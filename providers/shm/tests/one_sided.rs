@@ -28,7 +28,8 @@ fn bytes_are_written_and_read_by_each_mechanism() {
             segs.extend((half > 0).then(|| local.seg(600_000, half)));
             assert_eq!(from.post(WRITE, PostFlag::NONE, 1, &segs, remote.remote(11, 0)), Status::OK);
             assert_ok(&from.sent(&mut [&mut a, &mut b]), 1, size);
-            let expected = [&bytes[3..][..(size - half) as usize], &bytes[600_000..][..half as usize]].concat();
+            let expected =
+                [&bytes[3..][..(size - half) as usize], &bytes[600_000..][..half as usize]].concat();
             assert_eq!(remote.bytes(11, size as usize), expected, "{mode}, {size} bytes written");
 
             let bytes = remote.fill(!size as u8);
@@ -70,7 +71,10 @@ fn requests_complete_in_post_order_whatever_they_are() {
         let segs = [local.seg(0, 20_000)];
         let fenced = PostFlag::FENCE;
         for round in 0..8 {
-            assert_eq!(from.post(READ, PostFlag::NONE, round * 4, &segs, remote.remote(0, 20_000)), Status::OK);
+            assert_eq!(
+                from.post(READ, PostFlag::NONE, round * 4, &segs, remote.remote(0, 20_000)),
+                Status::OK
+            );
             assert_eq!(from.post_send(round * 4 + 1, &[local.seg(0, 8)]), Status::OK);
             assert_eq!(from.post(WRITE, fenced, round * 4 + 2, &segs, remote.remote(0, 0)), Status::OK);
             assert_eq!(from.post_send(round * 4 + 3, &[local.seg(0, 8)]), Status::OK);
@@ -120,7 +124,11 @@ fn what_is_not_allowed_is_refused_and_ends_the_connection() {
             let op = if case == 1 { READ } else { WRITE };
             assert_eq!(from.post(op, PostFlag::NONE, 1, &[local.seg(0, 64)], target), Status::OK);
             let failed = from.sent(&mut [&mut a, &mut b]);
-            assert_eq!((failed.token, failed.status), (1, CompletionStatus::REMOTE_ACCESS), "{mode}, case {case}");
+            assert_eq!(
+                (failed.token, failed.status),
+                (1, CompletionStatus::REMOTE_ACCESS),
+                "{mode}, case {case}"
+            );
             assert_eq!(a.wait(EventKind::BROKEN).user, 1);
             assert_eq!(b.wait(EventKind::BROKEN).user, 2);
             let mut bytes = [0; 4096];
@@ -136,7 +144,10 @@ fn what_was_posted_before_a_refused_request_completes() {
     for mode in MODES {
         let (mut a, mut b, from, to) = pair(&[("one_sided", mode)]);
         let (local, remote, sink) = (a.area(4096), exposed(&b, mode, 4096, ALL, 7), b.area(64));
-        assert_eq!(from.post(READ, PostFlag::NONE, 1, &[local.seg(0, 4096)], remote.remote(0, 4096)), Status::OK);
+        assert_eq!(
+            from.post(READ, PostFlag::NONE, 1, &[local.seg(0, 4096)], remote.remote(0, 4096)),
+            Status::OK
+        );
         assert_eq!(from.post_send(2, &[local.seg(0, 8)]), Status::OK);
         let bad = Remote { rkey: remote.rkey ^ 0x0010_0000, ..remote.remote(0, 8) };
         assert_eq!(from.post(WRITE, PostFlag::NONE, 3, &[local.seg(0, 8)], bad), Status::OK);
@@ -150,7 +161,11 @@ fn what_was_posted_before_a_refused_request_completes() {
         b.wait(EventKind::BROKEN);
         assert_ok(&to.received(&mut [&mut a, &mut b]), 1, 8);
         let mut out = [Completion::default(); 2];
-        assert_eq!(to.recv.poll(&mut out) + from.send.poll(&mut out), 0, "{mode}: nothing after the failed request");
+        assert_eq!(
+            to.recv.poll(&mut out) + from.send.poll(&mut out),
+            0,
+            "{mode}: nothing after the failed request"
+        );
     }
 }
 
@@ -160,7 +175,10 @@ fn a_target_that_does_not_poll_is_reached() {
         let (mut a, mut b, from, _to) = pair(&[("one_sided", mode)]);
         let (local, remote) = (a.area(100_000), exposed(&b, mode, 100_000, ALL, 7));
         let bytes = local.fill(3);
-        assert_eq!(from.post(WRITE, PostFlag::NONE, 1, &[local.seg(0, 100_000)], remote.remote(0, 0)), Status::OK);
+        assert_eq!(
+            from.post(WRITE, PostFlag::NONE, 1, &[local.seg(0, 100_000)], remote.remote(0, 0)),
+            Status::OK
+        );
         assert_ok(&from.sent(&mut [&mut a, &mut b]), 1, 100_000);
         assert_eq!(remote.bytes(0, 100_000), bytes[..100_000]);
     }
@@ -183,7 +201,10 @@ fn the_last_byte_of_a_write_is_visible_last() {
                     }
                     remote.bytes(0, LEN)
                 });
-                assert_eq!(from.post(WRITE, PostFlag::NONE, 1, &[local.seg(0, LEN as u32)], remote.remote(0, 0)), Status::OK);
+                assert_eq!(
+                    from.post(WRITE, PostFlag::NONE, 1, &[local.seg(0, LEN as u32)], remote.remote(0, 0)),
+                    Status::OK
+                );
                 assert_ok(&from.sent(&mut [&mut a, &mut b]), 1, LEN as u32);
                 assert_eq!(watcher.join().unwrap(), [round; LEN], "{mode}");
             });
@@ -205,7 +226,9 @@ fn a_registration_ends_while_peers_write_and_nothing_is_written_after() {
                 loop {
                     round = round.wrapping_add(1);
                     local.memory.write(0, &[round | 1; 4096]);
-                    if from.post(WRITE, PostFlag::NONE, 1, &[local.seg(0, 4096)], target) == Status::NOT_CONNECTED {
+                    if from.post(WRITE, PostFlag::NONE, 1, &[local.seg(0, 4096)], target)
+                        == Status::NOT_CONNECTED
+                    {
                         return;
                     }
                     from.send.poll(&mut out);

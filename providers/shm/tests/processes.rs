@@ -134,7 +134,11 @@ fn messages_echo() {
         assert_ok(&end.sent(&mut [&mut host]), 2, size);
         assert_eq!(dst.bytes(0, size as usize), bytes[..size as usize]);
     }
-    assert!(end.channel.describe().contains(&format!("peer pid {}", peer.child.id())), "{}", end.channel.describe());
+    assert!(
+        end.channel.describe().contains(&format!("peer pid {}", peer.child.id())),
+        "{}",
+        end.channel.describe()
+    );
     peer.finish();
     host.wait(EventKind::DISCONNECTED);
 }
@@ -152,8 +156,14 @@ fn one_sided_by_each_mechanism() {
         for round in 0..50u32 {
             let size = (round * 1311 % 60_000 + 1).min(60_000);
             let bytes = src.fill(round as u8);
-            assert_eq!(end.post(Opcode::WRITE, PostFlag::NONE, 1, &[src.seg(0, size)], remote(round.into(), 0)), Status::OK);
-            assert_eq!(end.post(Opcode::READ, PostFlag::NONE, 2, &[dst.seg(0, size)], remote(round.into(), size)), Status::OK);
+            assert_eq!(
+                end.post(Opcode::WRITE, PostFlag::NONE, 1, &[src.seg(0, size)], remote(round.into(), 0)),
+                Status::OK
+            );
+            assert_eq!(
+                end.post(Opcode::READ, PostFlag::NONE, 2, &[dst.seg(0, size)], remote(round.into(), size)),
+                Status::OK
+            );
             assert_ok(&end.sent(&mut [&mut host]), 1, size);
             assert_ok(&end.sent(&mut [&mut host]), 2, size);
             assert_eq!(dst.bytes(0, size as usize), bytes[..size as usize], "{mode}");
@@ -193,7 +203,9 @@ fn a_killed_peer_breaks_the_connection_soon() {
 
 fn a_killed_peer_leaves_nothing_behind() {
     let count = || std::fs::read_dir("/proc/self/fd").unwrap().count();
-    let maps = || std::fs::read_to_string("/proc/self/maps").unwrap().lines().filter(|l| l.contains("dat-shm")).count();
+    let maps = || {
+        std::fs::read_to_string("/proc/self/maps").unwrap().lines().filter(|l| l.contains("dat-shm")).count()
+    };
     let mut host = Host::open(&[]);
     let before = (count(), maps());
     for _ in 0..3 {

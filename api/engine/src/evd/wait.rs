@@ -5,8 +5,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use dat_plugin::host::Queue;
-use dat_types::{Error, Event, EvdState, Result, ReturnType, Subtype, Timeout};
+use dat_plugin::host::{Device, Queue};
+use dat_types::{Error, Event, EvdFlags, EvdState, Result, ReturnType, Subtype, Timeout};
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::Errno;
 
@@ -169,8 +169,18 @@ impl Evd {
 
     /// Sleeps until something may have happened. An interruption by a signal is an error.
     fn sleep(&self, deadline: Option<Instant>) -> Result<()> {
-        match self.0.sleeper.sleep(deadline) {
-            Ok(()) => Ok(()),
+        // Connection events come from the provider by way of its event descriptor: sleeping on that too, and taking
+        // them here, spares the hop over the IA's thread.
+        let connections = self.0.flags.intersects(EvdFlags::CONNECTION | EvdFlags::CR);
+        let ia = connections.then(|| self.0.owner.upgrade()).flatten();
+        let device = ia.as_ref().and_then(|ia| ia.device("dat_evd_wait").ok());
+        match self.0.sleeper.sleep(deadline, device.as_ref().and_then(Device::event_fd)) {
+            Ok(()) => {
+                if let Some(ia) = &ia {
+                    crate::progress::help(ia);
+                }
+                Ok(())
+            }
             Err(Errno::INTR) => Err(INTERRUPTED),
             Err(errno) => {
                 let error = Error::new(
@@ -205,6 +215,8 @@ impl EvdInner {
 #[derive(Default)]
 pub(super) struct Sleeper {
     inner: OnceLock<(OwnedFd, OwnedFd)>,
+    /// The poller and the provider's event descriptor together.
+    both: OnceLock<OwnedFd>,
 }
 
 impl Sleeper {
@@ -235,10 +247,26 @@ impl Sleeper {
         }
     }
 
-    fn sleep(&self, deadline: Option<Instant>) -> std::result::Result<(), Errno> {
+    fn sleep(
+        &self,
+        deadline: Option<Instant>,
+        events: Option<BorrowedFd<'_>>,
+    ) -> std::result::Result<(), Errno> {
         let Some((_, poller)) = self.inner.get() else { return Ok(()) };
+        let both = events.and_then(|events| self.both(poller, events));
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        crate::progress::sleep_on(poller.as_fd(), left.map(round_up))
+        crate::progress::sleep_on(both.unwrap_or(poller.as_fd()), left.map(round_up))
+    }
+
+    /// `None`: without it the IA's thread does the work.
+    fn both(&self, poller: &OwnedFd, events: BorrowedFd<'_>) -> Option<BorrowedFd<'_>> {
+        if self.both.get().is_none() {
+            let both = epoll::create(epoll::CreateFlags::CLOEXEC).ok()?;
+            epoll::add(&both, poller, epoll::EventData::new_u64(0), epoll::EventFlags::IN).ok()?;
+            epoll::add(&both, events, epoll::EventData::new_u64(1), epoll::EventFlags::IN).ok()?;
+            let _ = self.both.set(both);
+        }
+        self.both.get().map(AsFd::as_fd)
     }
 }
 

@@ -71,7 +71,14 @@ pub(crate) fn pull(_chan: &Chan, link: &Link, list: &List, segs: &[Stretch]) -> 
     // SAFETY: as in `read`; the peer's list was checked for its length, and its addresses are the kernel's to check.
     let done = unsafe {
         let pid = link.peer.pid as pid_t;
-        libc::process_vm_readv(pid, local.as_ptr(), count as c_ulong, remote.as_ptr(), list.parts().len() as c_ulong, 0)
+        libc::process_vm_readv(
+            pid,
+            local.as_ptr(),
+            count as c_ulong,
+            remote.as_ptr(),
+            list.parts().len() as c_ulong,
+            0,
+        )
     };
     done == total as isize
 }

@@ -37,7 +37,9 @@ pub(crate) fn execute(chan: &Chan, link: &Link, entry: &Entry, segs: &[Stretch],
         return Outcome::Done(CompletionStatus::SUCCESS);
     }
     let mode = chan.dev.params.one_sided;
-    let Some(keys) = link.peer.keys.as_ref().filter(|_| mode != OneSided::Target) else { return Outcome::Target };
+    let Some(keys) = link.peer.keys.as_ref().filter(|_| mode != OneSided::Target) else {
+        return Outcome::Target;
+    };
     let right = if read { Access::REMOTE_READ } else { Access::REMOTE_WRITE };
     // From here to the end of the copy the peer's deregistration waits for us.
     let own = link.segment.own();

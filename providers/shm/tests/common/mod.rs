@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use dat_plugin::host::{Channel, Device, Memory, Plugin, Queue, Registration, Remote, SpanTable};
 use dat_plugin::{
-    Access, ChannelAttr, Completion, CompletionStatus, Config, ConnectParam, Event, EventKind, Opcode, PostFlag,
-    Segment, Status,
+    Access, ChannelAttr, Completion, CompletionStatus, Config, ConnectParam, Event, EventKind, Opcode,
+    PostFlag, Segment, Status,
 };
 use dat_shm::Shm;
 
@@ -176,12 +176,19 @@ pub fn next(queue: &Queue, hosts: &mut [&mut Host]) -> Completion {
             }
         }
         hosts.iter_mut().for_each(|host| host.pump());
-        assert!(Instant::now() < deadline, "no completion; events: {:?}", hosts.iter_mut().map(|h| h.events()).collect::<Vec<_>>());
+        assert!(
+            Instant::now() < deadline,
+            "no completion; events: {:?}",
+            hosts.iter_mut().map(|h| h.events()).collect::<Vec<_>>()
+        );
     }
 }
 
 pub fn assert_ok(completion: &Completion, token: u64, length: u32) {
-    assert_eq!((completion.token, completion.status, completion.length), (token, CompletionStatus::SUCCESS, length));
+    assert_eq!(
+        (completion.token, completion.status, completion.length),
+        (token, CompletionStatus::SUCCESS, length)
+    );
 }
 
 /// Connects `a`'s end to `b`'s through a listener of `b`'s.
