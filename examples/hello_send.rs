@@ -54,10 +54,8 @@ fn server(name: &str, port: Option<u64>, listening: impl FnOnce(u64) -> Outcome<
     // A message is received into a buffer posted before. The endpoint owns the buffer from here on.
     ep.recv(pz.buffer(64)?).map_err(|refused| refused.error)?;
 
-    let listener = match port {
-        Some(port) => ia.listen(port, &connections)?,
-        None => ia.listen_any(&connections)?,
-    };
+    let listener =
+        if let Some(port) = port { ia.listen(port, &connections)? } else { ia.listen_any(&connections)? };
     listening(listener.conn_qual())?;
     // A person in another terminal may take a minute; the second process does not.
     let patience = if port.is_some() { Duration::from_secs(60) } else { LIMIT };

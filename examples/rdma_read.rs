@@ -55,10 +55,8 @@ fn server(name: &str, port: Option<u64>, listening: impl FnOnce(u64) -> Outcome<
     let region = pz.region(4096, Privileges::LOCAL_READ | Privileges::REMOTE_READ)?;
     region.write(0, text);
 
-    let listener = match port {
-        Some(port) => ia.listen(port, &connections)?,
-        None => ia.listen_any(&connections)?,
-    };
+    let listener =
+        if let Some(port) = port { ia.listen(port, &connections)? } else { ia.listen_any(&connections)? };
     listening(listener.conn_qual())?;
     let patience = if port.is_some() { Duration::from_secs(60) } else { LIMIT };
     let Some(Event::Request(mut request)) = connections.wait(patience)? else {
@@ -115,6 +113,6 @@ fn decode(bytes: &[u8]) -> Option<RmrTriplet> {
     let (address, rest) = bytes.split_first_chunk()?;
     let (length, rest) = rest.split_first_chunk()?;
     let (context, _) = rest.split_first_chunk()?;
-    let u32_of = u32::from_le_bytes;
-    Some(RmrTriplet { address: u64::from_le_bytes(*address), length: u32_of(*length), context: u32_of(*context) })
+    let (length, context) = (u32::from_le_bytes(*length), u32::from_le_bytes(*context));
+    Some(RmrTriplet { address: u64::from_le_bytes(*address), length, context })
 }

@@ -32,10 +32,18 @@ mod queue;
 mod ring;
 mod rx;
 mod segment;
-mod sync;
 mod timer;
 mod tx;
 mod wait;
+
+// The tests of a hostile peer speak the protocol itself, so they are inside; their helpers are those of the others.
+#[cfg(test)]
+extern crate self as dat_shm;
+#[cfg(test)]
+#[path = "../tests/common/mod.rs"]
+mod common;
+#[cfg(test)]
+mod hostile;
 
 use std::sync::Arc;
 
@@ -65,5 +73,4 @@ impl Provider for Shm {
     }
 }
 
-#[cfg(not(loom))]
 dat_plugin::export_provider!(Shm);

@@ -8,7 +8,7 @@
 //! Nothing here trusts the other side: a header that makes no sense is [`Nonsense`], and so is a consumer position the
 //! producer cannot have come to.
 
-use crate::sync::Ordering;
+use std::sync::atomic::Ordering;
 
 /// Bytes of a unit, and of a header.
 pub(crate) const UNIT: usize = 16;

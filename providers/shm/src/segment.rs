@@ -5,13 +5,12 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr;
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::ring::{Memory, UNIT};
-use crate::sync::Ordering;
 
 const CONTROL: usize = 4096;
 const SIDE: usize = 1024;
@@ -191,7 +190,6 @@ impl RingMemory {
     }
 }
 
-#[cfg(not(loom))]
 impl Memory for RingMemory {
     #[inline]
     fn word(&self, at: usize, order: Ordering) -> u32 {

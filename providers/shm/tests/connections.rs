@@ -142,3 +142,53 @@ fn limits_and_parameters_are_checked() {
         assert!(failure.message.contains(key) && failure.message.contains("shm0"), "{failure}");
     }
 }
+
+#[test]
+fn a_thousand_connections_share_two_queues_and_no_thread() {
+    let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
+    let (mut a, mut b) = (Host::open(&[]), Host::open(&[]));
+    let listener = b.device.listen(0, 9).unwrap();
+    let addr = b.device.attr().address;
+    let queue = |host: &Host| std::sync::Arc::new(host.device.open_queue(4096).unwrap());
+    let (qa, qb) = (queue(&a), queue(&b));
+    let attr = dat_plugin::ChannelAttr {
+        max_requests: 16,
+        max_recvs: 16,
+        max_recv_segments: 1,
+        max_request_segments: 1,
+        domain: 7,
+        ..Default::default()
+    };
+    let before = threads();
+    let mut ends = Vec::new();
+    const COUNT: u64 = 1000;
+    for user in 0..COUNT {
+        let attr = dat_plugin::ChannelAttr { user, recv_user: user, ..attr };
+        let from = a.device.open_channel(&attr, Some(&qa), Some(&qa)).unwrap();
+        let to = b.device.open_channel(&attr, Some(&qb), Some(&qb)).unwrap();
+        from.connect(&ConnectParam { addr, port: listener.port(), qos: 0, data: b"" }).unwrap();
+        let request = b.wait(EventKind::REQUEST);
+        to.accept(request.request, b"").unwrap();
+        a.wait(EventKind::ESTABLISHED);
+        b.wait(EventKind::ESTABLISHED);
+        ends.push((from, to));
+    }
+    // Other tests of this file run meanwhile, a thread each; an endpoint each would be a thousand.
+    assert!(threads() < before + 100);
+    let (src, dst) = (a.area(8), b.area(8 * COUNT as usize));
+    for (index, (from, to)) in ends.iter().enumerate() {
+        let seg = [dst.seg(8 * index as u64, 8)];
+        assert_eq!(to.post_recv(dat_plugin::PostFlag::NONE, 1, &seg, 8), Status::OK);
+        let none = dat_plugin::host::Remote::default();
+        let status =
+            from.post(dat_plugin::Opcode::SEND, dat_plugin::PostFlag::NONE, 2, &[src.seg(0, 8)], 8, none);
+        assert_eq!(status, Status::OK);
+    }
+    let mut seen = vec![false; COUNT as usize];
+    for _ in 0..COUNT {
+        let got = next(&qb, &mut [&mut a, &mut b]);
+        assert_ok(&got, 1, 8);
+        assert!(!std::mem::replace(&mut seen[got.user as usize], true));
+        assert_ok(&next(&qa, &mut [&mut a, &mut b]), 2, 8);
+    }
+}

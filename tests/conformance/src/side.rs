@@ -146,6 +146,21 @@ impl Side {
         Ok(self.ep.post_rdma_read(&[self.lmr.triplet(offset, len)], cookie, from, CompletionFlags::empty())?)
     }
 
+    /// All completions on `evd` until `n` came, in order.
+    pub(crate) fn dtos(&self, evd: &Evd, n: usize) -> Result<Vec<DtoCompletion>, Stop> {
+        (0..n).map(|_| self.dto(evd)).collect()
+    }
+
+    /// Receives with cookies 0 to `n - 1`, small.
+    pub(crate) fn post_recvs(&self, n: u64) -> Outcome {
+        (0..n).try_for_each(|cookie| self.post_recv(64 * cookie, 64, cookie))
+    }
+
+    /// The receives of [`Side::post_recvs`] are flushed, in order.
+    pub(crate) fn recvs_flushed(&self, n: u64) -> Outcome {
+        (0..n).try_for_each(|cookie| self.completes(&self.recv, cookie, DtoStatus::Flushed).map(|_| ()))
+    }
+
     pub(crate) fn bytes(&self, offset: u64, len: usize) -> Vec<u8> {
         let mut out = vec![0; len];
         self.lmr.memory().read(offset, &mut out);

@@ -6,7 +6,7 @@ use crate::leg::{Outcome, Report};
 /// Runs the models; own target directory, since the flag changes every crate.
 pub fn run() -> Report {
     let run = cargo()
-        .args(["test", "--release", "-p", "dat-shm", "--lib", "loom"])
+        .args(["test", "-p", "dat-shm", "--lib", "loom"])
         .env("RUSTFLAGS", "--cfg loom")
         .env("CARGO_TARGET_DIR", target_dir()?.join("loom"));
     Tests::of(run).map(|tests| Outcome::passed(tests.words()))

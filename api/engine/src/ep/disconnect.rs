@@ -222,19 +222,22 @@ impl EpInner {
 }
 
 impl PostSide {
-    /// Flushes what was just posted on a disconnected endpoint.
+    /// Flushes what was just posted on a disconnected endpoint. `false`, and nothing is posted: the dispatcher is full.
     #[cold]
-    pub(super) fn flush_now(&self, ep: &EpInner, request: bool) {
+    pub(super) fn flush_now(&self, ep: &EpInner, request: bool) -> bool {
         let (ring, evd) = match request {
             true => (&self.requests, &self.request_evd),
             false => (&self.recvs, &self.recv_evd),
         };
-        if let Some(evd) = evd
-            && !ep.flush_ring(ring, evd)
-            && let Some(ia) = ep.owner.upgrade()
-        {
-            ia.raise(evd.id(), AsyncReason::EvdOverflow);
+        let fits = match evd {
+            Some(evd) => !evd.0.core.lock().is_full() && ep.flush_ring(ring, evd),
+            None => false,
+        };
+        if !fits {
+            // Lost between the two looks, or never tried; either way nothing of it is left in the ring.
+            ring.flush_one();
         }
+        fits
     }
 }
 

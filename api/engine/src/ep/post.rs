@@ -294,8 +294,7 @@ impl EpInner {
         }
         let token = side.requests.push(Work { cookie, operation: kind.operation, flags });
         if side.request == Verdict::Flush {
-            side.flush_now(self, true);
-            return Ok(());
+            return if side.flush_now(self, true) { Ok(()) } else { Err(full(call)) };
         }
         let Some(channel) = &side.channel else {
             // The state changed while room was made.
@@ -347,8 +346,7 @@ impl EpInner {
         }
         let token = side.recvs.push(Work { cookie, operation: DtoOperation::Receive, flags });
         if side.recv == Verdict::Flush {
-            side.flush_now(self, false);
-            return Ok(());
+            return if side.flush_now(self, false) { Ok(()) } else { Err(full(CALL)) };
         }
         let Some(channel) = &side.channel else {
             side.stored.push(Stored { token, segments: iov.to_vec() });
@@ -439,7 +437,7 @@ fn too_long(call: &'static str, total: u64, most: u64) -> Error {
 /// Backpressure: programs meet it in loops, so it allocates nothing.
 #[cold]
 fn full(call: &'static str) -> Error {
-    let message = "as many are outstanding as the endpoint's attributes allow; take completions first";
+    let message = "as many are outstanding as the endpoint's attributes or its dispatcher hold; take completions first";
     Error::fixed(call, ReturnType::InsufficientResources, Subtype::ResourceTep, message)
 }
 

@@ -196,9 +196,14 @@ impl Evd {
 }
 
 impl EvdInner {
-    /// Arms the descriptor, unless `threshold` events are there already.
+    /// Arms the descriptor, unless there is a reason not to sleep: `threshold` events, or the end of waiting.
     pub(super) fn arm_core(&self, core: &mut Core, sequels: &mut Sequels, threshold: usize) -> bool {
         self.sleeper.drain();
+        // What ends a wait is written under the lock held here and signalled after: with the signal drained just now,
+        // it must be looked at.
+        if matches!(core.gate, Gate::Freed | Gate::Overflowed) || !core.waitable {
+            return false;
+        }
         let mut armed = true;
         if let Some(queue) = &self.queue {
             queue.disarm();

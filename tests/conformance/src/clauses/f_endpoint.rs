@@ -1,3 +1,155 @@
-//! x
+//! F. Endpoints: query, status, reset, free.
+
 use super::prelude::*;
-clauses! {}
+
+clauses! {
+    176 "a query shows the peer's address and port in every state that defines them" => remote_known;
+    178 "one receive posted: receives not idle, requests idle" => idle_flags;
+    180 "reset when UNCONNECTED: success, receives posted before still work" => reset_unconnected;
+    181 "reset when DISCONNECTED: UNCONNECTED, connects again" => reset_disconnected;
+    182 "reset in any other state: INVALID_STATE" => reset_refused;
+    183 "DISCONNECTED: markers posted and taken, then reset: no completion is lost" => markers;
+    184 "free while a request holds the endpoint: INVALID_STATE" => free_tentative;
+    185 "free when CONNECTED: success, the peer is told" => free_connected;
+    186 "free while connecting: success, the attempt is given up" => free_connecting;
+    187 "a freed endpoint: every call gives INVALID_HANDLE" => freed;
+}
+
+fn remote_known(t: &Bench) -> Outcome {
+    let (a, b) = t.sides()?;
+    let shows = |when: &str| {
+        let param = a.ep.query()?;
+        let peer = (param.remote_address.map(|addr| addr.ip()), param.remote_port_qual);
+        same(&format!("peer (address, port) {when}"), peer, (Some(b.address.ip()), b.port))?;
+        holds(param.local_port_qual != 0, format!("no local port {when}"))
+    };
+    a.connect(&b)?;
+    shows("while connecting")?;
+    b.accept(&b.request()?, b"")?;
+    a.told(ConnectionKind::Established)?;
+    shows("when connected")?;
+
+    let Asked { a, b: _b, cr, .. } = t.asked(PspFlags::Consumer, b"")?;
+    let asked = cr.query()?;
+    cr.accept(Some(&a.ep), b"")?;
+    a.told(ConnectionKind::Established)?;
+    let param = a.ep.query()?;
+    same(
+        "peer (address, port) on the passive side",
+        (param.remote_address.map(|addr| addr.ip()), param.remote_port_qual),
+        (asked.remote_address.map(|addr| addr.ip()), asked.remote_port_qual),
+    )?;
+
+    let (asked, ep) = t.tentative()?;
+    let (param, request) = (ep.query()?, asked.cr.query()?);
+    same("port of the peer when TENTATIVE", param.remote_port_qual, request.remote_port_qual)
+}
+
+fn idle_flags(t: &Bench) -> Outcome {
+    let a = t.side()?;
+    a.post_recvs(1)?;
+    let status = a.ep.status()?;
+    same("idle (receives, requests)", (status.recv_idle, status.request_idle), (false, true))
+}
+
+fn reset_unconnected(t: &Bench) -> Outcome {
+    let (a, b) = t.sides()?;
+    a.post_recvs(1)?;
+    a.ep.reset()?;
+    a.is_in(EpState::Unconnected)?;
+    join(&a, &b)?;
+    b.send(0, 8, 1)?;
+    a.completes(&a.recv, 0, DtoStatus::Success).map(|_| ())
+}
+
+fn reset_disconnected(t: &Bench) -> Outcome {
+    let (a, b) = t.pair()?;
+    for _ in 0..3 {
+        a.ep.disconnect(CloseFlags::Abrupt)?;
+        a.told(ConnectionKind::Disconnected)?;
+        b.told(ConnectionKind::Disconnected)?;
+        a.ep.reset()?;
+        b.reset()?;
+        a.is_in(EpState::Unconnected)?;
+        join(&a, &b)?;
+        b.post_recv(0, 64, 1)?;
+        a.send(0, 8, 2)?;
+        b.receives(1, DtoStatus::Success)?;
+        a.completes(&a.request, 2, DtoStatus::Success)?;
+    }
+    Ok(())
+}
+
+fn reset_refused(t: &Bench) -> Outcome {
+    let (a, b) = t.sides()?;
+    a.connect(&b)?;
+    t.refused("ACTIVE_CONNECTION_PENDING", a.ep.reset(), ReturnType::InvalidState)?;
+    b.accept(&b.request()?, b"")?;
+    a.told(ConnectionKind::Established)?;
+    t.refused("CONNECTED", a.ep.reset(), ReturnType::InvalidState)?;
+    a.is_in(EpState::Connected)?;
+    let (_asked, ep) = t.tentative()?;
+    t.refused("TENTATIVE_CONNECTION_PENDING", ep.reset(), ReturnType::InvalidState)
+}
+
+fn markers(t: &Bench) -> Outcome {
+    let (a, _b) = t.pair()?;
+    a.post_recvs(3)?;
+    a.ep.disconnect(CloseFlags::Abrupt)?;
+    a.told(ConnectionKind::Disconnected)?;
+    a.post_recv(0, 8, 99)?;
+    a.send(0, 8, 98)?;
+    a.recvs_flushed(3)?;
+    a.completes(&a.recv, 99, DtoStatus::Flushed)?;
+    a.completes(&a.request, 98, DtoStatus::Flushed)?;
+    a.ep.reset()?;
+    a.quiet(&a.recv, "A's receive dispatcher")?;
+    a.quiet(&a.request, "A's request dispatcher")
+}
+
+fn free_tentative(t: &Bench) -> Outcome {
+    let (asked, ep) = t.tentative()?;
+    t.refused("TENTATIVE_CONNECTION_PENDING", ep.free(), ReturnType::InvalidState)?;
+    asked.cr.query()?;
+    same("state", ep.state(), EpState::TentativeConnectionPending)
+}
+
+fn free_connected(t: &Bench) -> Outcome {
+    let (a, b) = t.pair()?;
+    a.post_recvs(2)?;
+    a.ep.free()?;
+    let (kind, _) = b.connection()?;
+    let ends = [ConnectionKind::Disconnected, ConnectionKind::Broken];
+    holds(ends.contains(&kind), format!("the peer was told {kind:?}"))?;
+    a.quiet(&a.conn, "A's connect dispatcher: nothing is added after a free (D-07)")?;
+    a.quiet(&a.recv, "A's receive dispatcher: nothing is added after a free (D-07)")
+}
+
+fn free_connecting(t: &Bench) -> Outcome {
+    let (a, b) = t.sides()?;
+    a.connect(&b)?;
+    let request = b.request()?;
+    a.ep.free()?;
+    b.accept(&request, b"")?;
+    b.told(ConnectionKind::AcceptCompletionError)?;
+    a.quiet(&a.conn, "A's connect dispatcher")
+}
+
+fn freed(t: &Bench) -> Outcome {
+    let (a, b) = t.pair()?;
+    a.ep.free()?;
+    let ep = &a.ep;
+    let gone = ReturnType::InvalidHandle;
+    let local = [a.lmr.triplet(0, 8)];
+    t.refused("free", ep.free(), gone)?;
+    t.refused("query", ep.query(), gone)?;
+    t.refused("status", ep.status(), gone)?;
+    t.refused("reset", ep.reset(), gone)?;
+    t.refused("modify", ep.modify(EpMask::empty(), &EpModify::default()), gone)?;
+    t.refused("connect", ep.connect(&a.towards(&b)), gone)?;
+    t.refused("disconnect", ep.disconnect(CloseFlags::Abrupt), gone)?;
+    t.refused("post_recv", ep.post_recv(&local, 1, PLAIN), gone)?;
+    t.refused("post_send", ep.post_send(&local, 1, PLAIN), gone)?;
+    t.refused("post_rdma_write", ep.post_rdma_write(&local, 1, b.target(0, 8), PLAIN), gone)?;
+    t.refused("post_rdma_read", ep.post_rdma_read(&local, 1, b.target(0, 8), PLAIN), gone)
+}

@@ -26,7 +26,7 @@ macro_rules! clauses {
         }),*];
     };
 }
-use clauses;
+pub(crate) use clauses;
 
 /// What every chapter uses.
 mod prelude {
@@ -39,10 +39,10 @@ mod prelude {
     };
 
     pub(crate) use super::clauses;
-    pub(crate) use crate::bench::{Bench, join};
+    pub(crate) use crate::bench::{Asked, Bench, join, unstall};
     pub(crate) use crate::check::{Outcome, Stop, fail, holds, not_supported, same};
     pub(crate) use crate::peer::{AttrSpec, RemoteSide};
-    pub(crate) use crate::side::Side;
+    pub(crate) use crate::side::{REGION, Side};
 
     /// No completion flags.
     pub(crate) const PLAIN: CompletionFlags = CompletionFlags::empty();

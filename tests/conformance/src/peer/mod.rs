@@ -16,7 +16,7 @@ use command::{Answer, Command, Refusal};
 use executor::World;
 pub use process::peer_main;
 use process::ProcessPeer;
-pub(crate) use remote::{RemoteRequest, RemoteSide};
+pub(crate) use remote::RemoteSide;
 
 use crate::check::{Outcome, Stop, fail};
 use crate::kit::Kit;

@@ -1,0 +1,244 @@
+//! The command line, as one table: help, man page and completions are all made from it.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+
+use crate::units;
+
+/// Direct Access Transport: look at the providers of this machine, and try and measure them.
+///
+/// Names come from plugins.toml; see `dat explain NAME` for how one is resolved. Exit status: 0 when all went well, 1
+/// when the thing failed, 2 when the command line is wrong.
+#[derive(Debug, Parser)]
+#[command(name = "dat", version, max_term_width = 100)]
+pub struct Cli {
+    /// Read this plugins.toml and no other.
+    #[arg(long, global = true, value_name = "FILE")]
+    pub plugins: Option<PathBuf>,
+    /// Print one JSON document on standard output instead of text.
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Log to standard error: -v notices, -vv details, -vvv everything. RUST_LOG has precedence.
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// List the configured providers: how far each gets on this machine, and why not further.
+    Providers,
+    /// Open an interface adapter and show its attributes and its provider's.
+    Info(Name),
+    /// Show step by step how a name is resolved, and why each candidate was taken or not.
+    Explain(Name),
+    /// Check a plugins.toml or a uDAPL dat.conf; report every error with line and column.
+    Check(Check),
+    /// Connect to a peer; send, write and read; verify every byte.
+    Ping(Ping),
+    /// Measure latency, bandwidth and message rate.
+    Perf(Perf),
+    /// The peer that ping and perf start.
+    #[command(hide = true)]
+    Peer(Peer),
+    /// Write the manual pages into a folder.
+    #[command(hide = true)]
+    Man {
+        /// The folder; it must exist.
+        folder: PathBuf,
+    },
+    /// Print the completions for a shell.
+    #[command(hide = true)]
+    Completions {
+        /// The shell.
+        shell: Shell,
+    },
+}
+
+/// A name to open.
+#[derive(Debug, Args)]
+pub struct Name {
+    /// A provider's or a chain's name, from plugins.toml.
+    pub name: String,
+}
+
+/// What to check.
+#[derive(Debug, Args)]
+pub struct Check {
+    /// The file.
+    pub file: PathBuf,
+    /// What the file is; by default dat.conf when it ends with .conf.
+    #[arg(long, value_enum)]
+    pub format: Option<Format>,
+    /// Print the entries as plugins.toml: this imports a dat.conf.
+    #[arg(long)]
+    pub to_toml: bool,
+}
+
+/// Formats of configuration files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// A plugins.toml.
+    Toml,
+    /// A uDAPL dat.conf.
+    DatConf,
+}
+
+/// Where the other side is.
+#[derive(Debug, Args)]
+pub struct Side {
+    /// Be the peer for another process's --connect, on this connection qualifier, until interrupted.
+    #[arg(long, value_name = "QUAL", num_args = 0..=1, default_missing_value = units::DEFAULT_QUAL, conflicts_with = "connect")]
+    pub listen: Option<u64>,
+    /// With --listen: end after the first peer has gone.
+    #[arg(long, requires = "listen")]
+    pub once: bool,
+    /// Connect to a listening process instead of starting a peer; IPv6 addresses in brackets.
+    #[arg(long, value_name = "ADDRESS[:QUAL]", value_parser = units::target)]
+    pub connect: Option<units::Target>,
+    /// Longest wait for anything of the peer's; plain numbers are seconds.
+    #[arg(long, default_value = "10s", value_parser = units::duration)]
+    pub timeout: Duration,
+}
+
+/// How to ping.
+#[derive(Debug, Args)]
+pub struct Ping {
+    /// A provider's or a chain's name, from plugins.toml.
+    pub name: String,
+    /// Rounds; each is a message there and back, an RDMA write and an RDMA read.
+    #[arg(short, long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: u64,
+    /// Bytes per message, write and read.
+    #[arg(short, long, default_value = "64", value_parser = units::size)]
+    pub size: u32,
+    /// Pause between rounds; plain numbers are seconds.
+    #[arg(short, long, default_value = "0s", value_parser = units::duration)]
+    pub interval: Duration,
+    /// Where the other side is.
+    #[command(flatten)]
+    pub side: Side,
+}
+
+/// How to measure.
+#[derive(Debug, Args)]
+pub struct Perf {
+    /// A provider's or a chain's name, from plugins.toml.
+    pub name: String,
+    /// Operations, all by default.
+    #[arg(short, long = "test", value_enum, value_delimiter = ',')]
+    pub tests: Vec<Operation>,
+    /// What to measure, all by default.
+    #[arg(short, long = "metric", value_enum, value_delimiter = ',')]
+    pub metrics: Vec<Metric>,
+    /// Sizes in bytes, with K, M or G for powers of 1024.
+    #[arg(short, long, value_delimiter = ',', default_value = "8,64,4K,64K,1M", value_parser = units::size)]
+    pub sizes: Vec<u32>,
+    /// Operations per batch, instead of as many as fit a short batch.
+    #[arg(short, long, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    pub iterations: Option<u32>,
+    /// Time to spend on each row.
+    #[arg(long, value_name = "TIME", default_value = "250ms", value_parser = units::duration)]
+    pub seconds: Duration,
+    /// A short look: three sizes, latency and bandwidth.
+    #[arg(short, long, conflicts_with_all = ["sizes", "metrics", "seconds"])]
+    pub quick: bool,
+    /// Processors of the two sides: this one, the peer.
+    #[arg(long, value_name = "CPU,CPU", default_value = "0,1", value_parser = units::cpus)]
+    pub cpus: units::Cpus,
+    /// Leave both sides wherever the system puts them.
+    #[arg(long, conflicts_with = "cpus")]
+    pub no_pin: bool,
+    /// Sleep for completions instead of polling.
+    #[arg(short, long)]
+    pub wait: bool,
+    /// Draw latency and bandwidth over size.
+    #[arg(long, value_name = "FILE.svg")]
+    pub plot: Option<PathBuf>,
+    /// Where the other side is.
+    #[command(flatten)]
+    pub side: Side,
+}
+
+/// The started peer. It ends with its standard input, so it never outlives who started it.
+#[derive(Debug, Args)]
+pub struct Peer {
+    /// The name to open.
+    pub name: String,
+    /// Longest wait for anything of the other side's, in milliseconds.
+    pub timeout_ms: u64,
+}
+
+/// Operations that can be measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Operation {
+    /// Messages: a posted receive and a completion event on both sides.
+    Send,
+    /// RDMA writes.
+    Write,
+    /// RDMA reads.
+    Read,
+}
+
+/// What can be measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Metric {
+    /// Time of one operation with nothing else under way.
+    Latency,
+    /// Bytes per second with many operations under way, each with a completion.
+    Bandwidth,
+    /// Operations per second with many under way, one completion for several.
+    Rate,
+}
+
+impl Operation {
+    /// All of them.
+    pub const ALL: [Operation; 3] = [Operation::Send, Operation::Write, Operation::Read];
+
+    /// As on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Operation::Send => "send",
+            Operation::Write => "write",
+            Operation::Read => "read",
+        }
+    }
+}
+
+impl Metric {
+    /// All of them.
+    pub const ALL: [Metric; 3] = [Metric::Latency, Metric::Bandwidth, Metric::Rate];
+
+    /// As on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Metric::Latency => "latency",
+            Metric::Bandwidth => "bandwidth",
+            Metric::Rate => "rate",
+        }
+    }
+}
+
+/// Whether JSON is asked for, before the command line is known to be right: errors in it are JSON then too.
+pub fn wants_json(arguments: impl Iterator<Item = OsString>) -> bool {
+    arguments.take_while(|argument| argument != "--").any(|argument| argument == "--json")
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_table_is_sound() {
+        super::Cli::command().debug_assert();
+    }
+}

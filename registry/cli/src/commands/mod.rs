@@ -1,0 +1,31 @@
+//! The commands, one file or folder each.
+
+mod check;
+mod explain;
+mod info;
+mod pages;
+pub(crate) mod perf;
+pub(crate) mod ping;
+mod providers;
+
+use std::process::ExitCode;
+
+use crate::args::Command;
+use crate::failure::Outcome;
+use crate::output::Shared;
+use crate::serve;
+
+/// Carries out a command.
+pub fn run(shared: &Shared, command: Command) -> Outcome<ExitCode> {
+    match command {
+        Command::Providers => providers::run(shared),
+        Command::Info(name) => info::run(shared, &name.name),
+        Command::Explain(name) => explain::run(shared, &name.name),
+        Command::Check(check) => check::run(shared, &check),
+        Command::Ping(ping) => ping::run(shared, &ping),
+        Command::Perf(perf) => perf::run(shared, &perf),
+        Command::Peer(peer) => serve::as_child(shared, &peer),
+        Command::Man { folder } => pages::man(&folder),
+        Command::Completions { shell } => pages::completions(shell),
+    }
+}

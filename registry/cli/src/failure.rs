@@ -1,0 +1,88 @@
+//! What went wrong, as it is shown.
+
+use std::error::Error;
+use std::fmt;
+
+use serde_json::{Value, json};
+
+/// A failed command: one line that names the culprit and says what to do, and what it was caused by.
+#[derive(Debug)]
+pub struct Failure {
+    message: String,
+    causes: Vec<String>,
+    code: Option<String>,
+}
+
+/// Result of a command or a part of one.
+pub type Outcome<T = ()> = Result<T, Failure>;
+
+impl Failure {
+    /// A failure with a sentence.
+    pub fn new(message: impl Into<String>) -> Failure {
+        Failure { message: message.into(), causes: Vec::new(), code: None }
+    }
+
+    /// The same as the cause of a greater failure.
+    pub fn because_of(self, message: impl Into<String>) -> Failure {
+        let mut causes = vec![self.message];
+        causes.extend(self.causes);
+        Failure { message: message.into(), causes, code: self.code }
+    }
+
+    /// As JSON.
+    pub fn to_json(&self) -> Value {
+        json!({ "error": { "message": self.message, "causes": self.causes, "code": self.code } })
+    }
+
+    fn of(error: &(dyn Error + 'static)) -> Failure {
+        let mut failure = Failure::new(error.to_string());
+        let mut source = error.source();
+        while let Some(cause) = source {
+            let text = cause.to_string();
+            // Errors of the lower layers quote their causes in their own sentence as a rule.
+            if !failure.message.contains(&text) && failure.causes.iter().all(|known| !known.contains(&text)) {
+                failure.causes.push(text);
+            }
+            source = cause.source();
+        }
+        failure
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "dat: {}", self.message)?;
+        self.causes.iter().try_for_each(|cause| write!(f, "\n  caused by: {cause}"))
+    }
+}
+
+impl From<dat::Error> for Failure {
+    fn from(error: dat::Error) -> Failure {
+        let code = Some(error.code().to_string());
+        Failure { code, ..Failure::of(&error) }
+    }
+}
+
+impl From<dat::registry::RegistryError> for Failure {
+    fn from(error: dat::registry::RegistryError) -> Failure {
+        Failure { code: Some(error.code().to_string()), ..Failure::of(&error) }
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Failure {
+        Failure::of(&error)
+    }
+}
+
+/// Says what was being done when an error came.
+pub trait Context<T> {
+    /// Wraps the error in this sentence.
+    fn context(self, message: impl FnOnce() -> String) -> Outcome<T>;
+}
+
+impl<T, E: Into<Failure>> Context<T> for Result<T, E> {
+    fn context(self, message: impl FnOnce() -> String) -> Outcome<T> {
+        self.map_err(|error| error.into().because_of(message()))
+    }
+}

@@ -1,0 +1,145 @@
+//! Values as people write them: sizes, durations, processors, addresses.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+/// Where `--listen` listens and `--connect` connects unless told otherwise.
+pub const DEFAULT_QUAL: &str = "3495";
+
+/// Most bytes of one operation here: what keeps the buffers of both sides below what a small machine has.
+const MAX_SIZE: u64 = 1 << 30;
+
+/// A listening peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Its adapter's address.
+    pub address: IpAddr,
+    /// Its connection qualifier.
+    pub qual: u64,
+}
+
+/// The processors of the two sides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cpus {
+    /// Of this process.
+    pub own: usize,
+    /// Of the peer.
+    pub peer: usize,
+}
+
+/// `64`, `4K`, `1M`.
+pub fn size(text: &str) -> Result<u32, String> {
+    let (digits, factor) = match text.as_bytes().last() {
+        Some(b'k' | b'K') => (&text[..text.len() - 1], 1 << 10),
+        Some(b'm' | b'M') => (&text[..text.len() - 1], 1 << 20),
+        Some(b'g' | b'G') => (&text[..text.len() - 1], 1 << 30),
+        _ => (text, 1u64),
+    };
+    let count: u64 = digits.parse().map_err(|_| "write bytes as 64, 4K or 1M".to_owned())?;
+    match count.checked_mul(factor) {
+        Some(bytes @ 1..=MAX_SIZE) => Ok(bytes as u32),
+        _ => Err("at least 1 byte and at most 1G".to_owned()),
+    }
+}
+
+/// A size as [`size`] reads it.
+pub fn show_size(bytes: u32) -> String {
+    match bytes {
+        b if b >= 1 << 20 && b % (1 << 20) == 0 => format!("{}M", b >> 20),
+        b if b >= 1 << 10 && b % (1 << 10) == 0 => format!("{}K", b >> 10),
+        b => b.to_string(),
+    }
+}
+
+/// `2`, `2s`, `500ms`, `100us`.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let (number, unit) = match text {
+        t if t.ends_with("ms") => (&t[..t.len() - 2], 1e-3),
+        t if t.ends_with("us") => (&t[..t.len() - 2], 1e-6),
+        t if t.ends_with('s') => (&t[..t.len() - 1], 1.0),
+        t => (t, 1.0),
+    };
+    let seconds = number.parse::<f64>().ok().map(|n| n * unit).filter(|s| (0.0..=86_400.0).contains(s));
+    seconds.map(Duration::from_secs_f64).ok_or_else(|| "write a time as 2s, 500ms or 100us; at most a day".to_owned())
+}
+
+/// A time as people read it.
+pub fn show_nanos(nanos: f64) -> String {
+    match nanos {
+        n if n < 1e3 => format!("{n:.0} ns"),
+        n if n < 1e5 => format!("{:.2} us", n / 1e3),
+        n if n < 1e6 => format!("{:.0} us", n / 1e3),
+        n => format!("{:.2} ms", n / 1e6),
+    }
+}
+
+/// `0,1`.
+pub fn cpus(text: &str) -> Result<Cpus, String> {
+    let wrong = || "write two processors as 0,1".to_owned();
+    let (own, peer) = text.split_once(',').ok_or_else(wrong)?;
+    let number = |part: &str| part.trim().parse().map_err(|_| wrong());
+    Ok(Cpus { own: number(own)?, peer: number(peer)? })
+}
+
+/// `10.0.0.1`, `10.0.0.1:3495`, `[fe80::1]:3495`.
+pub fn target(text: &str) -> Result<Target, String> {
+    let qual = DEFAULT_QUAL.parse().map_err(|_| "the default qualifier is no number".to_owned())?;
+    if let Ok(address) = text.trim_matches(['[', ']']).parse() {
+        return Ok(Target { address, qual });
+    }
+    // Qualifiers have 64 bits, so this is not always a socket address.
+    let wrong = || "write ADDRESS, ADDRESS:QUAL or [IPV6]:QUAL with a numeric address".to_owned();
+    let (address, qual) = text.rsplit_once(':').ok_or_else(wrong)?;
+    let qual = qual.parse().map_err(|_| wrong())?;
+    let address = address.trim_matches(['[', ']']).parse().map_err(|_| wrong())?;
+    Ok(Target { address, qual })
+}
+
+impl std::fmt::Display for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match u16::try_from(self.qual) {
+            Ok(port) => write!(f, "{}", SocketAddr::new(self.address, port)),
+            Err(_) => write!(f, "[{}]:{}", self.address, self.qual),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        assert_eq!((size("8"), size("4K"), size("1m")), (Ok(8), Ok(4096), Ok(1 << 20)));
+        for wrong in ["", "0", "K", "-1", "2G", "99999999999999999999", "18446744073709551615G", "4Kb", "1é"] {
+            assert!(size(wrong).is_err(), "{wrong}");
+        }
+        for bytes in [1, 8, 1000, 4096, 5 << 20] {
+            assert_eq!(size(&show_size(bytes)), Ok(bytes));
+        }
+    }
+
+    #[test]
+    fn durations() {
+        assert_eq!(duration("2"), Ok(Duration::from_secs(2)));
+        assert_eq!(duration("0.5s"), Ok(Duration::from_millis(500)));
+        assert_eq!(duration("100us"), Ok(Duration::from_micros(100)));
+        for wrong in ["", "s", "-1", "NaN", "inf", "1h", "1e99"] {
+            assert!(duration(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn targets() {
+        let v4 = target("127.0.0.1:77").expect("an address");
+        assert_eq!((v4.address.to_string(), v4.qual), ("127.0.0.1".into(), 77));
+        assert_eq!(target("::1").expect("an address").qual.to_string(), DEFAULT_QUAL);
+        assert_eq!(target("[::1]:99999999").expect("an address").qual, 99_999_999);
+        for text in ["127.0.0.1:77", "[::1]:77", "[127.0.0.1]:9999999"] {
+            assert_eq!(target(text).expect(text).to_string(), text);
+        }
+        for wrong in ["", "host", "host:1", "1.2.3.4:", "1.2.3.4:x"] {
+            assert!(target(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! What a process, and its peers, hold of the system's things.
+
+use std::fs;
+
+/// Counted from outside, as the kernel shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holdings {
+    /// Open descriptors of this process.
+    pub descriptors: usize,
+    /// Mappings of memory files in this process.
+    pub segments: usize,
+    /// Bytes of them.
+    pub segment_bytes: u64,
+    /// Threads of this process.
+    pub threads: usize,
+    /// Names in /dev/shm that look like this project's, of anybody.
+    pub shm_files: usize,
+}
+
+impl Holdings {
+    /// Of this process, now.
+    pub fn now() -> Holdings {
+        let entries = |path: &str| fs::read_dir(path).map(|entries| entries.flatten().collect()).unwrap_or_else(|_| Vec::new());
+        let (mut segments, mut segment_bytes) = (0, 0);
+        for line in read("/proc/self/maps").lines().filter(|line| line.contains("/memfd:")) {
+            segments += 1;
+            segment_bytes += length(line).unwrap_or(0);
+        }
+        let shm_files = entries("/dev/shm");
+        let shm_files = shm_files.iter().filter(|entry| entry.file_name().to_string_lossy().contains("dat"));
+        Holdings {
+            // Without the one that lists them.
+            descriptors: entries("/proc/self/fd").len() - 1,
+            segments,
+            segment_bytes,
+            threads: entries("/proc/self/task").len(),
+            shm_files: shm_files.count(),
+        }
+    }
+
+    /// Bytes of memory that are this process's alone.
+    pub fn private_bytes() -> u64 {
+        let rollup = read("/proc/self/smaps_rollup");
+        let kilobytes = rollup.lines().filter(|line| line.starts_with("Private_")).filter_map(|line| {
+            line.split_whitespace().nth(1).and_then(|number| number.parse::<u64>().ok())
+        });
+        kilobytes.sum::<u64>() * 1024
+    }
+
+    /// Sockets whose name contains `part`, of anybody on this machine.
+    pub fn sockets_named(part: &str) -> usize {
+        read("/proc/net/unix").lines().filter(|line| line.contains(part)).count()
+    }
+}
+
+/// Bytes of the mapping a line of `/proc/self/maps` describes.
+fn length(line: &str) -> Option<u64> {
+    let (from, rest) = line.split_once('-')?;
+    let (to, _) = rest.split_once(' ')?;
+    Some(u64::from_str_radix(to, 16).ok()? - u64::from_str_radix(from, 16).ok()?)
+}
+
+/// # Panics
+/// When the file cannot be read: without it the tests would see nothing and pass.
+fn read(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{path}: {error}; these tests need /proc"))
+}

@@ -1,0 +1,192 @@
+//! kill -9 of one side at any moment: the other learns it within 100 ms, its work is flushed, and nothing is left.
+#![forbid(unsafe_code)]
+
+use std::time::{Duration, Instant};
+
+use dat::{ConnectionKind, Ia};
+use dat_process_tests::{Domain, Holdings, LONG, Link, Load, Note, Peer, Random, Server, open, server};
+
+const PEER: &str = env!("CARGO_BIN_EXE_dat-peer");
+/// The bound of the requirement.
+const BOUND: Duration = Duration::from_millis(100);
+/// Kills of each kind.
+const ROUNDS: usize = 5;
+/// A kill comes so long after the start of the load at most.
+const MOMENT: Duration = Duration::from_millis(15);
+
+/// One test, because it counts what the process holds.
+#[test]
+fn the_survivor_learns_it_at_once_and_keeps_nothing() {
+    let domain = Domain::new();
+    let ia = open(&domain.to_string()).unwrap();
+    let mut random = Random::new();
+    // Everything that is made once is made now.
+    round(&ia, &domain, &mut random, &mut Vec::new());
+    let before = Holdings::now();
+    let mut times = Vec::new();
+    for _ in 0..ROUNDS {
+        round(&ia, &domain, &mut random, &mut times);
+    }
+    assert_eq!(settled(before), before, "left: after, before");
+    assert_eq!(Holdings::sockets_named(domain.name()), 0, "sockets are left");
+    report(&times);
+}
+
+type Times = Vec<(String, Duration)>;
+
+fn round(ia: &Ia, domain: &Domain, random: &mut Random, times: &mut Times) {
+    for load in Load::ALL {
+        times.push((format!("server dies, {load:?}"), server_dies(ia, domain, load, random.time(MOMENT))));
+        times.push((format!("client dies, {load:?}"), client_dies(ia, domain, load, random.time(MOMENT))));
+    }
+    times.push(("server dies, survivor asleep".into(), server_dies_asleep(ia, domain, random.time(MOMENT))));
+    times.push(("server dies, connecting".into(), server_dies_connecting(ia, domain, random.time(MOMENT))));
+    times.push(("client dies, connecting".into(), client_dies_connecting(ia, domain, random.time(MOMENT))));
+}
+
+fn server_dies(ia: &Ia, domain: &Domain, load: Load, moment: Duration) -> Duration {
+    let mut peer = Peer::start(PEER, "serve", domain, &[]);
+    let mut link = Link::new(ia).unwrap();
+    link.connect(peer.hear_number("port"), load.mode()).unwrap();
+    // A receive nobody will ever fill: it must be flushed.
+    link.ep.recv_into(&[link.region.slice(..64)]).post().unwrap();
+    link.outstanding += 1;
+    let start = Instant::now();
+    while start.elapsed() < moment {
+        link.step(load).unwrap();
+    }
+    let at = peer.kill();
+    let told = loop {
+        // The posts of one that does not know yet: accepted and flushed, never an error, never a hang.
+        link.step(load).unwrap();
+        if let Some(kind) = link.connection(Duration::ZERO) {
+            break ended(kind, at);
+        }
+        assert!(at.elapsed() < LONG, "{load:?}: no event after the server died");
+    };
+    while let Some(event) = link.completions.poll().unwrap() {
+        link.count(&event);
+    }
+    assert_eq!(link.outstanding, 0, "{load:?}: operations that never completed");
+    peer.wait();
+    told
+}
+
+fn server_dies_asleep(ia: &Ia, domain: &Domain, moment: Duration) -> Duration {
+    let mut peer = Peer::start(PEER, "serve", domain, &[]);
+    let mut link = Link::new(ia).unwrap();
+    link.connect(peer.hear_number("port"), server::ECHO).unwrap();
+    link.ep.recv_into(&[link.region.slice(..64)]).post().unwrap();
+    let killer = std::thread::spawn(move || {
+        std::thread::sleep(moment);
+        let at = peer.kill();
+        peer.wait();
+        at
+    });
+    // Asleep on the completion of the receive.
+    let done = link.completion();
+    let told = Instant::now();
+    assert!(!done.status.is_success(), "{done:?}");
+    let at = killer.join().unwrap();
+    let kind = link.connection(LONG).expect("a connection event after the flush");
+    ended(kind, at).max(told - at)
+}
+
+fn server_dies_connecting(ia: &Ia, domain: &Domain, moment: Duration) -> Duration {
+    let mut peer = Peer::start(PEER, "serve", domain, &[]);
+    let port = peer.hear_number("port");
+    let mut link = Link::new(ia).unwrap();
+    let killer = std::thread::spawn(move || {
+        std::thread::sleep(moment);
+        let at = peer.kill();
+        peer.wait();
+        at
+    });
+    // Connects until it cannot any more; the attempt under way at the kill ends, too.
+    let error = loop {
+        match link.connect(port, server::IDLE).and_then(|()| link.hang_up()) {
+            Ok(()) => {}
+            Err(error) => break error,
+        }
+    };
+    let told = Instant::now();
+    assert_eq!(error.kind(), dat::ReturnType::InvalidState, "{error}");
+    let at = killer.join().unwrap();
+    told.saturating_duration_since(at)
+}
+
+fn client_dies(ia: &Ia, domain: &Domain, load: Load, moment: Duration) -> Duration {
+    let mut server = Server::new(ia).unwrap();
+    let mut peer = Peer::start(PEER, "load", domain, &[&server.port().to_string(), &format!("{load:?}")]);
+    while server.turn(LONG).unwrap().expect("a client") != Note::Connected {}
+    let start = Instant::now();
+    while start.elapsed() < moment {
+        server.turn(Duration::from_millis(1)).unwrap();
+    }
+    let at = peer.kill();
+    let told = loop {
+        match server.turn(LONG).unwrap().expect("an event after the client died") {
+            Note::Gone { kind, outstanding } => {
+                assert_eq!(outstanding, 0, "{load:?}: receives that were not flushed before the event");
+                break ended(kind, at);
+            }
+            _ => assert!(at.elapsed() < LONG, "{load:?}: no event after the client died"),
+        }
+    };
+    peer.wait();
+    told
+}
+
+fn client_dies_connecting(ia: &Ia, domain: &Domain, moment: Duration) -> Duration {
+    let mut server = Server::new(ia).unwrap();
+    let mut peer = Peer::start(PEER, "reconnect", domain, &[&server.port().to_string()]);
+    peer.hear("ready");
+    let start = Instant::now();
+    while start.elapsed() < moment {
+        server.turn(Duration::from_millis(1)).unwrap();
+    }
+    let at = peer.kill();
+    peer.wait();
+    // What is in the queue is taken; then every endpoint must have come to an end.
+    let mut last = Duration::ZERO;
+    while let Some(note) = server.turn(Duration::from_millis(20)).unwrap() {
+        if matches!(note, Note::Gone { .. }) {
+            last = at.elapsed();
+        }
+        assert!(at.elapsed() < LONG, "events without end");
+    }
+    assert_eq!(server.clients(), 0, "endpoints that wait for a dead client");
+    last
+}
+
+/// The kind must say that the other side is gone; gives how long it took.
+fn ended(kind: ConnectionKind, since: Instant) -> Duration {
+    assert!(matches!(kind, ConnectionKind::Disconnected | ConnectionKind::Broken), "{kind:?}");
+    since.elapsed()
+}
+
+/// What this process holds, once it is `wanted` or has had its time.
+fn settled(wanted: Holdings) -> Holdings {
+    let deadline = Instant::now() + Duration::from_secs(2);
+    loop {
+        let now = Holdings::now();
+        if now == wanted || Instant::now() > deadline {
+            return now;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn report(times: &Times) {
+    let mut kinds: Vec<&String> = times.iter().map(|(kind, _)| kind).collect();
+    kinds.sort();
+    kinds.dedup();
+    println!("from kill -9 to the event, {} kills; worst of each kind:", times.len());
+    for kind in kinds {
+        let worst = times.iter().filter(|(other, _)| other == kind).map(|(_, time)| *time).max();
+        println!("  {kind:32} {:8.2} ms", worst.unwrap_or_default().as_secs_f64() * 1e3);
+    }
+    let (kind, worst) = times.iter().max_by_key(|(_, time)| *time).expect("rounds were run");
+    println!("  worst {:.2} ms ({kind})", worst.as_secs_f64() * 1e3);
+    assert!(*worst < BOUND, "{kind}: {worst:?}, at most {BOUND:?} are allowed");
+}

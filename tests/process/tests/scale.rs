@@ -1,0 +1,81 @@
+//! A thousand connections of one process; what each costs; how long connecting and opening take.
+#![forbid(unsafe_code)]
+
+use std::time::{Duration, Instant};
+
+use dat::{EpAttr, Event};
+use dat_process_tests::{Domain, Holdings, LONG, Peer, open, server};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+const PEER: &str = env!("CARGO_BIN_EXE_dat-peer");
+const COUNT: usize = 1000;
+
+#[test]
+fn a_thousand_connections() {
+    let hard = getrlimit(Resource::Nofile).maximum;
+    setrlimit(Resource::Nofile, Rlimit { current: hard, maximum: hard }).unwrap();
+    let domain = Domain::new();
+    let mut peer = Peer::start(PEER, "serve", &domain, &[]);
+    let port = peer.hear_number("port");
+    let ia = open(&domain.to_string()).unwrap();
+    let pz = ia.pz().unwrap();
+    let (connections, completions) = (ia.evd(64).unwrap(), ia.evd(2 * COUNT as u32).unwrap());
+    let region = pz.region(4096, dat::Privileges::ALL).unwrap();
+    let attr = EpAttr { max_recv_dtos: 1, max_request_dtos: 1, ..EpAttr::default() };
+    let connect = || {
+        let ep = ia.ep(&pz).connect_evd(&connections).recv_evd(&completions).request_evd(&completions);
+        let ep = ep.attr(attr.clone()).create().unwrap();
+        let start = Instant::now();
+        ep.connect(ia.address().unwrap(), port).private_data(server::ECHO).timeout(LONG).establish().unwrap();
+        (ep, start.elapsed())
+    };
+    // What is made once is not counted.
+    let warm = connect().0;
+    let (before, private) = (Holdings::now(), Holdings::private_bytes());
+    let (eps, mut times): (Vec<_>, Vec<Duration>) = (0..COUNT).map(|_| connect()).unzip();
+    let (after, private_after) = (Holdings::now(), Holdings::private_bytes());
+    times.sort();
+    let (median, worst) = (times[COUNT / 2], times[COUNT - 1]);
+    let shared = (after.segment_bytes - before.segment_bytes) / COUNT as u64;
+    let own = private_after.saturating_sub(private) / COUNT as u64;
+    println!("{COUNT} connections, idle: {shared} bytes shared by both sides and {own} bytes of this side, each");
+    println!("descriptors each: {:.2}", (after.descriptors - before.descriptors) as f64 / COUNT as f64);
+    println!("connect + accept: median {median:?}, worst {worst:?}");
+    assert!(shared > 0, "the shared memory was not found; it would have to be counted otherwise");
+    assert!(shared + own < 64 << 10, "{} bytes for an idle connection", shared + own);
+    assert_eq!(after.threads, before.threads, "connections cost threads");
+    assert!(median < Duration::from_millis(2), "median {median:?}");
+
+    // Every one of them works.
+    for (index, ep) in eps.iter().enumerate() {
+        ep.recv_into(&[region.slice(..8)]).cookie(index as u64).post().unwrap();
+        ep.send_from(&[region.slice(8..16)]).cookie(index as u64).post().unwrap();
+    }
+    for _ in 0..2 * COUNT {
+        match completions.wait(LONG).unwrap() {
+            Some(Event::Completion(done)) => {
+                assert!(done.status.is_success(), "{done:?}");
+                assert_eq!(done.ep, eps[done.cookie as usize].id());
+            }
+            other => panic!("expected a completion, got {other:?}"),
+        }
+    }
+    // And every one is let go.
+    drop(eps);
+    assert_eq!(Holdings::now().descriptors, before.descriptors, "descriptors are left");
+    assert_eq!(Holdings::now().segments, before.segments, "segments are left");
+    drop(warm);
+}
+
+#[test]
+fn opening_is_quick() {
+    let mut times: Vec<Duration> = Vec::new();
+    for _ in 0..20 {
+        let start = Instant::now();
+        let ia = dat::open("shm0").expect("the built-in plugins.toml names it");
+        times.push(start.elapsed());
+        drop(ia);
+    }
+    println!("registry and adapter: first (with the library) {:?}, then {:?}", times[0], times[10]);
+    assert!(times[10] < Duration::from_millis(50), "{:?}", times[10]);
+}
