@@ -58,7 +58,7 @@ const COMMANDS: [Command; 9] = [
     Command {
         name: "loom",
         options: &[],
-        about: "every interleaving of the shm ring's small cases",
+        about: "interleavings of the shm ring's small cases",
         run: |_| legs::loom::run(),
     },
     Command {

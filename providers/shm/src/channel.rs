@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dat_plugin::{
     Channel, ChannelAttr, Completion, ConnectParam, Event, EventKind, Failure, RecvRequest, Request, Status,
@@ -19,6 +19,9 @@ use crate::rx::{NEVER, Rx};
 use crate::segment::Segment;
 use crate::tx::{Hint, Tx};
 use crate::wait;
+
+/// How long a peer in the middle of an access to this process's memory is waited for.
+pub(crate) const LEAVE: Duration = Duration::from_millis(100);
 
 /// One end of a connection.
 #[derive(Clone)]
@@ -494,23 +497,21 @@ impl Chan {
         tx.stop(self);
         drop(tx);
         link.segment.own().gone.store(1, Ordering::SeqCst);
+        if end != End::Gone {
+            // The peer may be in the middle of a write or read. It starts no other, and this one is soon over.
+            wait::barrier(self.dev.barriers);
+            if !link.peer_left(Instant::now() + LEAVE) {
+                tracing::warn!(
+                    pid = link.peer.pid,
+                    "the peer does not end its access to this process's memory"
+                );
+            }
+        }
     }
 
     /// Waits until the peer is in no access to this process's memory that began before. `false`: it does not leave.
-    pub(crate) fn peer_left(&self, deadline: std::time::Instant) -> bool {
-        if !matches!(*self.phase(), Phase::Live) {
-            return true;
-        }
-        let Some(link) = self.link.get() else { return true };
-        let busy = &link.segment.peer().busy;
-        let before = busy.load(Ordering::SeqCst);
-        while before % 2 == 1 && busy.load(Ordering::Acquire) == before {
-            if std::time::Instant::now() >= deadline {
-                return false;
-            }
-            std::thread::yield_now();
-        }
-        true
+    pub(crate) fn peer_left(&self, deadline: Instant) -> bool {
+        self.link.get().is_none_or(|link| link.peer_left(deadline))
     }
 
     /// A counted reference, unless it is being dropped.
@@ -652,9 +653,21 @@ impl Link {
         }
     }
 
+    fn peer_left(&self, deadline: Instant) -> bool {
+        let busy = &self.segment.peer().busy;
+        let before = busy.load(Ordering::SeqCst);
+        while before % 2 == 1 && busy.load(Ordering::Acquire) == before {
+            if Instant::now() >= deadline {
+                return false;
+            }
+            std::thread::yield_now();
+        }
+        true
+    }
+
     /// Whether a message of this length is read by its receiver from the sender's memory.
     pub(crate) fn pull(&self, len: u64, threshold: u64) -> bool {
-        len >= threshold && self.cma.load(Ordering::Relaxed)
+        len >= threshold && len <= one_sided::CMA_MOST && self.cma.load(Ordering::Relaxed)
     }
 
     fn describe(&self, dev: &Dev) -> String {

@@ -16,7 +16,7 @@ use dat_plugin::{
 use rustix::event::epoll;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-use crate::channel::{Chan, End, ShmChannel};
+use crate::channel::{Chan, End, LEAVE, ShmChannel};
 use crate::handshake::{self, MAX_DATA, Packet};
 use crate::listener::{Incoming, Listening, ShmListener, Verdict};
 use crate::memory::{KeyTable, MAX_REGIONS, random};
@@ -47,6 +47,8 @@ pub(crate) struct Dev {
     channels: AtomicU32,
     queues: AtomicU32,
     nonce: Box<u64>,
+    /// A descriptor to give up when there are no more: see [`Dev::refuse_one`].
+    spare: Mutex<Option<EventFd>>,
 }
 
 /// What a descriptor in the epoll set stands for.
@@ -99,6 +101,7 @@ impl ShmDevice {
             channels: AtomicU32::new(0),
             queues: AtomicU32::new(0),
             nonce: Box::new(u64::from_ne_bytes(random::<8>()?)),
+            spare: Mutex::new(Some(EventFd::new().map_err(os("eventfd"))?)),
         };
         dev.epoll_add(dev.bell.as_fd(), BELL).map_err(os("epoll"))?;
         dev.epoll_add(dev.timer.fd.as_fd(), TIMER).map_err(os("epoll"))?;
@@ -149,7 +152,10 @@ impl Dev {
     /// Takes a descriptor out of the epoll set.
     pub(crate) fn forget(&self, token: u64, fd: BorrowedFd<'_>) {
         let source = self.sources().remove(&token);
-        let _ = epoll::delete(&self.epoll, fd);
+        // A child made by fork shares the epoll set with its parent, and must leave it alone.
+        if self.owner.here() {
+            let _ = epoll::delete(&self.epoll, fd);
+        }
         // Dropped without the lock: it may be the last reference to a channel or peer.
         drop(source);
     }
@@ -225,6 +231,15 @@ impl Dev {
         }
         let message = format!("{ip} is another host; shared memory reaches this one's own addresses only");
         Err(Failure::new(Status::UNREACHABLE, message))
+    }
+
+    /// There is no descriptor left to take a connection with, and as long as it is not taken the listener stays
+    /// readable: one is given up, so that the peer is refused and hears of it.
+    pub(crate) fn refuse_one(&self, accept: impl FnOnce() -> rustix::io::Result<OwnedFd>) {
+        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        *spare = None;
+        drop(accept());
+        *spare = EventFd::new().ok();
     }
 
     pub(crate) fn nonce(&self) -> u64 {
@@ -565,7 +580,7 @@ impl Dev {
                 _ => None,
             })
             .collect();
-        let deadline = Instant::now() + Duration::from_millis(100);
+        let deadline = Instant::now() + LEAVE;
         for chan in channels {
             if !chan.peer_left(deadline) {
                 chan.fault("the peer does not end its access to memory whose registration ended");

@@ -84,11 +84,16 @@ impl Listener for ShmListener {
 impl Listening {
     /// Takes in who knocked.
     pub(crate) fn ready(&self, dev: &Dev) {
+        let accept = || accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK);
         loop {
-            let socket = match accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+            let socket = match accept() {
                 Ok(socket) => socket,
                 Err(rustix::io::Errno::INTR) => continue,
                 Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INVAL) => return,
+                Err(error @ (rustix::io::Errno::MFILE | rustix::io::Errno::NFILE)) => {
+                    tracing::warn!(%error, port = self.port, "a connection is refused");
+                    return dev.refuse_one(accept);
+                }
                 Err(error) => {
                     tracing::warn!(%error, port = self.port, "accept");
                     return;
@@ -149,7 +154,7 @@ impl Incoming {
                 self.told = true;
                 Verdict::Tell(Box::new(event))
             }
-            Received::Closed if self.told => {
+            Received::Closed | Received::Packet(Packet::Disconnect | Packet::Error, _) if self.told => {
                 self.asked = None;
                 Verdict::Gone
             }

@@ -41,6 +41,8 @@ struct Attached {
     recv: bool,
     /// Looks since something was found.
     idle: u32,
+    /// Which direction comes first next time something is expected: the other one must not starve it.
+    send_first: bool,
 }
 
 /// A queue that serves both directions of a channel looks at the peer's control line only this often: the answer to a
@@ -65,7 +67,7 @@ impl Que {
 
     pub(crate) fn attach(&self, chan: &Arc<Chan>, send: bool, recv: bool) {
         let mut list = self.list.lock();
-        list.attached.push(Attached { chan: chan.clone(), send, recv, idle: 0 });
+        list.attached.push(Attached { chan: chan.clone(), send, recv, idle: 0, send_first: false });
     }
 
     pub(crate) fn detach(&self, chan: &Chan) {
@@ -115,7 +117,10 @@ impl Que {
             let index = if *next + turn >= count { *next + turn - count } else { *next + turn };
             let at = &mut attached[index];
             let before = found;
-            if at.recv && at.chan.rx_ready() {
+            if at.send_first && at.chan.tx_ready(false) {
+                found += at.chan.poll_send(&mut out[found..]);
+            }
+            if at.recv && found < out.len() && at.chan.rx_ready() {
                 found += at.chan.poll_recv(&mut out[found..]);
             }
             if at.send && found < out.len() && at.chan.tx_ready(!at.recv || at.idle % LOOK == LOOK - 1) {
@@ -123,6 +128,7 @@ impl Que {
             }
             if found != before {
                 at.idle = 0;
+                at.send_first = at.send && at.recv && !at.send_first;
             } else {
                 at.idle = at.idle.wrapping_add(1);
                 if at.send && at.idle.is_multiple_of(PATIENCE) && at.chan.tx_busy() {

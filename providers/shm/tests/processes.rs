@@ -240,7 +240,7 @@ fn a_child_made_by_fork_gets_an_error() {
             && from.channel.disconnect() == Status::FORKED
             && a.device.listen(0, 1).is_err_and(|failure| failure.status == Status::FORKED)
             && a.events().is_empty();
-        drop((from, to));
+        drop((from, to, a, b));
         // SAFETY: ends the child at once.
         unsafe { libc::_exit(if sound { 0 } else { 1 }) };
     }

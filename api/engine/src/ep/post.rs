@@ -369,7 +369,7 @@ impl EpInner {
         let mut sequels = Sequels::new();
         for evd in evds.into_iter().flatten() {
             let mut core = evd.0.core.lock();
-            evd.0.harvest(&mut core, &mut sequels);
+            evd.0.harvest_to(&mut core, &mut sequels, 0);
         }
         sequel::perform(sequels);
     }

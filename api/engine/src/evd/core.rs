@@ -127,6 +127,11 @@ impl Core {
         self.feeders.iter().filter_map(|slot| slot.feeder.as_ref()).any(|feeder| feeder.ring.is_draining())
     }
 
+    /// Events that can be queued while there is still room for all work the feeders may have outstanding.
+    fn spare(&self) -> usize {
+        self.qlen.saturating_sub(self.demand + self.events.len())
+    }
+
     /// Takes a feeder in; the number is what completions name it by.
     pub(crate) fn attach(&mut self, feeder: Feeder) -> u64 {
         self.demand += feeder.limit as usize;
@@ -163,8 +168,8 @@ impl EvdInner {
                 self.harvest(core, sequels);
                 return core.pop();
             }
-            // Not more than fits: what is beyond the first is queued.
-            let take = BATCH.min(core.qlen + 1);
+            // What is beyond the first is queued.
+            let take = BATCH.min(core.spare() + 1);
             let n = queue.poll(&mut core.batch[..take]);
             let mut first = None;
             for i in 0..n {
@@ -184,21 +189,29 @@ impl EvdInner {
 
     /// Takes all completions there are and queues their events. What does not fit breaks its endpoint.
     pub(crate) fn harvest(&self, core: &mut Core, sequels: &mut Sequels) {
+        self.harvest_to(core, sequels, usize::MAX);
+    }
+
+    /// Takes completions until `wanted` events are queued, and beyond that as many as leave room for all work the
+    /// feeders may have outstanding: work taken here may be followed by more, and one day all of it is flushed.
+    pub(crate) fn harvest_to(&self, core: &mut Core, sequels: &mut Sequels, wanted: usize) {
         let Some(queue) = &self.queue else { return };
         let before = core.notifications;
-        self.take_all(queue, core, sequels);
+        // Enough events but none that notifies: the one that does may be behind them.
+        let wanted = if wanted > 0 && before == 0 { usize::MAX } else { wanted };
+        self.take_all(queue, core, sequels, wanted);
         // Whoever sleeps on it sleeps on the provider's descriptor, which says nothing of what was taken just now.
         if core.armed && core.notifications > before {
             self.signal();
         }
     }
 
-    fn take_all(&self, queue: &Queue, core: &mut Core, sequels: &mut Sequels) {
+    fn take_all(&self, queue: &Queue, core: &mut Core, sequels: &mut Sequels, wanted: usize) {
         loop {
-            let overcommitted = core.is_overcommitted();
-            let take = match overcommitted {
+            let queued = core.events.len();
+            let take = match core.is_overcommitted() {
                 true => BATCH,
-                false => BATCH.min(core.qlen.saturating_sub(core.events.len())),
+                false => BATCH.min(core.spare().max(wanted.min(core.qlen).saturating_sub(queued))),
             };
             if take == 0 {
                 return;

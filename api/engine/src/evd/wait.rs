@@ -145,7 +145,7 @@ impl Evd {
         if let Err(error) = self.waitable(&core) {
             return Look::Stop(error);
         }
-        self.0.harvest(&mut core, &mut sequels);
+        self.0.harvest_to(&mut core, &mut sequels, threshold);
         let ready = core.events.len() >= threshold && (!blocking || core.notifications > 0);
         let look = match ready.then(|| core.pop()).flatten() {
             Some(event) => Look::Event(event, core.events.len() as u32),
@@ -207,7 +207,7 @@ impl EvdInner {
         let mut armed = true;
         if let Some(queue) = &self.queue {
             queue.disarm();
-            self.harvest(core, sequels);
+            self.harvest_to(core, sequels, threshold);
             // A queue that is not dry is not armed: there is more to take.
             armed = queue.arm();
         }

@@ -10,6 +10,9 @@ use libc::{c_ulong, iovec, pid_t};
 use super::target::{List, vectors};
 use crate::channel::{Chan, Link};
 
+/// The kernel moves a little less than 2 GiB in one call.
+pub(crate) const MOST: u64 = 1 << 30;
+
 /// Reads `len` bytes at `addr` of process `pid` into `segs`.
 pub(crate) fn read(pid: u32, addr: u64, len: u64, segs: &[Stretch]) -> io::Result<()> {
     transfer(pid, addr, len, segs, |pid, local, count, remote| {

@@ -6,7 +6,7 @@ mod cma;
 mod mapped;
 mod target;
 
-pub(crate) use cma::{pull, try_nonce};
+pub(crate) use cma::{MOST as CMA_MOST, pull, try_nonce};
 pub(crate) use mapped::Maps;
 pub(crate) use target::{List, Target};
 
@@ -46,6 +46,11 @@ pub(crate) fn execute(chan: &Chan, link: &Link, entry: &Entry, segs: &[Stretch],
     let busy = own.busy.load(Ordering::Relaxed);
     own.busy.store(busy.wrapping_add(1), Ordering::Relaxed);
     wait::light_barrier(link.fence);
+    if link.segment.peer().gone.load(Ordering::Acquire) != 0 {
+        // The peer has left; the socket tells soon.
+        own.busy.store(busy.wrapping_add(2), Ordering::Release);
+        return Outcome::Later;
+    }
     let outcome = match keys.find(entry.rkey, entry.remote_addr, entry.total, right, link.hello.domain) {
         None => Outcome::Done(CompletionStatus::REMOTE_ACCESS),
         Some(found) => reach(chan, link, entry, segs, read, &found),
@@ -70,7 +75,7 @@ fn reach(chan: &Chan, link: &Link, entry: &Entry, segs: &[Stretch], read: bool, 
             mapped::Place::Refused => {}
         }
     }
-    if mode != OneSided::Mapped && link.cma.load(Ordering::Relaxed) {
+    if mode != OneSided::Mapped && entry.total <= cma::MOST && link.cma.load(Ordering::Relaxed) {
         let done = if read {
             cma::read(link.peer.pid, entry.remote_addr, entry.total, segs)
         } else {
