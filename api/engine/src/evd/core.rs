@@ -197,9 +197,11 @@ impl EvdInner {
     pub(crate) fn harvest_to(&self, core: &mut Core, sequels: &mut Sequels, wanted: usize) {
         let Some(queue) = &self.queue else { return };
         let before = core.notifications;
-        // Enough events but none that notifies: the one that does may be behind them.
-        let wanted = if wanted > 0 && before == 0 { usize::MAX } else { wanted };
         self.take_all(queue, core, sequels, wanted);
+        if wanted > 0 && core.events.len() >= wanted && core.notifications == 0 {
+            // Enough events but none that notifies: the one that does may be behind them.
+            self.take_all(queue, core, sequels, usize::MAX);
+        }
         // Whoever sleeps on it sleeps on the provider's descriptor, which says nothing of what was taken just now.
         if core.armed && core.notifications > before {
             self.signal();
