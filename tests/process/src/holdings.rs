@@ -1,6 +1,8 @@
 //! What a process, and its peers, hold of the system's things.
 
 use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// Counted from outside, as the kernel shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +37,19 @@ impl Holdings {
             segment_bytes,
             threads: entries("/proc/self/task").len(),
             shm_files: shm_files.count(),
+        }
+    }
+
+    /// What this process holds once it is this again, or, after two seconds, what it holds then: threads that end and
+    /// descriptors other threads close take a moment.
+    pub fn settled(&self) -> Holdings {
+        let deadline = Instant::now() + Duration::from_secs(2);
+        loop {
+            let now = Holdings::now();
+            if now == *self || Instant::now() > deadline {
+                return now;
+            }
+            thread::sleep(Duration::from_millis(10));
         }
     }
 

@@ -67,7 +67,10 @@ impl Peer {
             match self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(line) => match line.strip_prefix(word) {
                     Some(rest) => return rest.trim().to_owned(),
-                    None => heard = heard + &line + "\n",
+                    None => {
+                        println!("peer: {line}");
+                        heard = heard + &line + "\n";
+                    }
                 },
                 Err(RecvTimeoutError::Timeout) => panic!("{}: no {word:?} in {LONG:?}; heard:\n{heard}", self.title),
                 Err(RecvTimeoutError::Disconnected) => {

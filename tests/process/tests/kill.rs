@@ -27,7 +27,7 @@ fn the_survivor_learns_it_at_once_and_keeps_nothing() {
     for _ in 0..ROUNDS {
         round(&ia, &domain, &mut random, &mut times);
     }
-    assert_eq!(settled(before), before, "left: after, before");
+    assert_eq!(before.settled(), before, "left: after, before");
     assert_eq!(Holdings::sockets_named(domain.name()), 0, "sockets are left");
     report(&times);
 }
@@ -125,12 +125,12 @@ fn client_dies(ia: &Ia, domain: &Domain, load: Load, moment: Duration) -> Durati
     }
     let at = peer.kill();
     let told = loop {
-        match server.turn(LONG).unwrap().expect("an event after the client died") {
+        match server.turn(LONG).unwrap().unwrap_or_else(|| panic!("{load:?}: no event after the client died")) {
             Note::Gone { kind, outstanding } => {
                 assert_eq!(outstanding, 0, "{load:?}: receives that were not flushed before the event");
                 break ended(kind, at);
             }
-            _ => assert!(at.elapsed() < LONG, "{load:?}: no event after the client died"),
+            _ => assert!(at.elapsed() < LONG, "{load:?}: no end of the connection after the client died"),
         }
     };
     peer.wait();
@@ -163,18 +163,6 @@ fn client_dies_connecting(ia: &Ia, domain: &Domain, moment: Duration) -> Duratio
 fn ended(kind: ConnectionKind, since: Instant) -> Duration {
     assert!(matches!(kind, ConnectionKind::Disconnected | ConnectionKind::Broken), "{kind:?}");
     since.elapsed()
-}
-
-/// What this process holds, once it is `wanted` or has had its time.
-fn settled(wanted: Holdings) -> Holdings {
-    let deadline = Instant::now() + Duration::from_secs(2);
-    loop {
-        let now = Holdings::now();
-        if now == wanted || Instant::now() > deadline {
-            return now;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }
 
 fn report(times: &Times) {
