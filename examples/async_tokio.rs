@@ -7,7 +7,7 @@
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use dat::{CloseFlags, ConnectionKind, Event, Evd, Ia};
+use dat::{CloseFlags, ConnectionKind, Evd, Event, Ia};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::oneshot;
 use tokio::time::timeout;

@@ -36,7 +36,9 @@ fn main() -> Outcome<()> {
     // A name of its own opens, or fails with the reason. It never falls back.
     match IaBuilder::new("fabric0").open_in(&registry) {
         Ok(_) => println!("\nfabric0 opened"),
-        Err(error) if error.kind() == ReturnType::ProviderNotFound => println!("\nfabric0 did not open:\n  {error}"),
+        Err(error) if error.kind() == ReturnType::ProviderNotFound => {
+            println!("\nfabric0 did not open:\n  {error}")
+        }
         Err(error) => return Err(error.into()),
     }
 

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use dat::{CloseFlags, DtoCompletion, DtoOperation, Ep, Event, Evd};
+use dat::{CloseFlags, DtoCompletion, DtoOperation, Ep, Evd, Event};
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
@@ -24,7 +24,8 @@ fn main() -> Outcome<()> {
     let ia = dat::open(name)?;
     let pz = ia.pz()?;
     let (connections, completions) = (ia.evd(8)?, ia.evd(32)?);
-    let ep = ia.ep(&pz).connect_evd(&connections).recv_evd(&completions).request_evd(&completions).create()?;
+    let ep =
+        ia.ep(&pz).connect_evd(&connections).recv_evd(&completions).request_evd(&completions).create()?;
     ep.connect(ia.address()?, port).timeout(LIMIT).establish()?;
 
     let (mut outgoing, mut incoming) = (pz.buffer(BYTES)?, pz.buffer(BYTES)?);

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use dat::{ConnectionKind, DtoCompletion, DtoOperation, DtoStatus, Ep, Event, Evd, Ia, ObjectId, Pz};
+use dat::{ConnectionKind, DtoCompletion, DtoOperation, DtoStatus, Ep, Evd, Event, Ia, ObjectId, Pz};
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 

@@ -9,7 +9,7 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use dat::{CloseFlags, ConnectionKind, DtoCompletion, Event, Evd};
+use dat::{CloseFlags, ConnectionKind, DtoCompletion, Evd, Event};
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
@@ -39,7 +39,11 @@ fn main() -> Outcome<()> {
                 Ok(())
             })?;
             let status = other.map(|mut client| client.wait()).transpose()?;
-            if status.is_some_and(|status| status.success()) { Ok(()) } else { Err("the client failed".into()) }
+            if status.is_some_and(|status| status.success()) {
+                Ok(())
+            } else {
+                Err("the client failed".into())
+            }
         }
     }
 }
@@ -50,7 +54,8 @@ fn server(name: &str, port: Option<u64>, listening: impl FnOnce(u64) -> Outcome<
     let pz = ia.pz()?;
     // Two dispatchers: one for connections, one for completions. They have room for all events that can be pending.
     let (connections, completions) = (ia.evd(8)?, ia.evd(32)?);
-    let ep = ia.ep(&pz).connect_evd(&connections).request_evd(&completions).recv_evd(&completions).create()?;
+    let ep =
+        ia.ep(&pz).connect_evd(&connections).request_evd(&completions).recv_evd(&completions).create()?;
     // A message is received into a buffer posted before. The endpoint owns the buffer from here on.
     ep.recv(pz.buffer(64)?).map_err(|refused| refused.error)?;
 
@@ -78,7 +83,8 @@ fn client(name: &str, port: u64) -> Outcome<()> {
     let ia = dat::open(name)?;
     let pz = ia.pz()?;
     let (connections, completions) = (ia.evd(8)?, ia.evd(32)?);
-    let ep = ia.ep(&pz).connect_evd(&connections).request_evd(&completions).recv_evd(&completions).create()?;
+    let ep =
+        ia.ep(&pz).connect_evd(&connections).request_evd(&completions).recv_evd(&completions).create()?;
     // The peer is on this host, so its adapter has the address of ours.
     let greeting = ep.connect(ia.address()?, port).private_data(b"a client").timeout(LIMIT).establish()?;
     println!("client: connected, the server says {:?}", String::from_utf8_lossy(&greeting));

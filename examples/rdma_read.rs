@@ -9,7 +9,7 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use dat::{CloseFlags, ConnectionKind, DtoCompletion, Event, Evd, Privileges, RmrTriplet};
+use dat::{CloseFlags, ConnectionKind, DtoCompletion, Evd, Event, Privileges, RmrTriplet};
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
@@ -39,7 +39,11 @@ fn main() -> Outcome<()> {
                 Ok(())
             })?;
             let status = other.map(|mut client| client.wait()).transpose()?;
-            if status.is_some_and(|status| status.success()) { Ok(()) } else { Err("the client failed".into()) }
+            if status.is_some_and(|status| status.success()) {
+                Ok(())
+            } else {
+                Err("the client failed".into())
+            }
         }
     }
 }
@@ -73,7 +77,8 @@ fn client(name: &str, port: u64) -> Outcome<()> {
     let ia = dat::open(name)?;
     let pz = ia.pz()?;
     let (connections, completions) = (ia.evd(8)?, ia.evd(32)?);
-    let ep = ia.ep(&pz).connect_evd(&connections).request_evd(&completions).recv_evd(&completions).create()?;
+    let ep =
+        ia.ep(&pz).connect_evd(&connections).request_evd(&completions).recv_evd(&completions).create()?;
     let data = ep.connect(ia.address()?, port).timeout(LIMIT).establish()?;
     let source = decode(&data).ok_or("the server sent no memory to read")?;
     println!("client: may read {} bytes at {:#x} of the server", source.length, source.address);

@@ -9,7 +9,7 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use dat::{CloseFlags, ConnectionKind, DtoCompletion, Event, Evd, Privileges, RmrTriplet};
+use dat::{CloseFlags, ConnectionKind, DtoCompletion, Evd, Event, Privileges, RmrTriplet};
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
@@ -39,7 +39,11 @@ fn main() -> Outcome<()> {
                 Ok(())
             })?;
             let status = other.map(|mut client| client.wait()).transpose()?;
-            if status.is_some_and(|status| status.success()) { Ok(()) } else { Err("the client failed".into()) }
+            if status.is_some_and(|status| status.success()) {
+                Ok(())
+            } else {
+                Err("the client failed".into())
+            }
         }
     }
 }
@@ -48,7 +52,8 @@ fn server(name: &str, port: Option<u64>, listening: impl FnOnce(u64) -> Outcome<
     let ia = dat::open(name)?;
     let pz = ia.pz()?;
     let (connections, completions) = (ia.evd(8)?, ia.evd(32)?);
-    let ep = ia.ep(&pz).connect_evd(&connections).request_evd(&completions).recv_evd(&completions).create()?;
+    let ep =
+        ia.ep(&pz).connect_evd(&connections).request_evd(&completions).recv_evd(&completions).create()?;
     // Memory that peers may write to. They may write at any moment, so it is read by copies, never by reference.
     let region = pz.region(4096, Privileges::LOCAL_READ | Privileges::REMOTE_WRITE)?;
     // An empty message will tell that the write is there: what is posted later arrives later.
@@ -67,7 +72,10 @@ fn server(name: &str, port: Option<u64>, listening: impl FnOnce(u64) -> Outcome<
     completion(&completions)?;
     let mut text = [0; 64];
     region.read(0, &mut text);
-    println!("server: somebody wrote {:?} into my memory", String::from_utf8_lossy(&text).trim_end_matches('\0'));
+    println!(
+        "server: somebody wrote {:?} into my memory",
+        String::from_utf8_lossy(&text).trim_end_matches('\0')
+    );
     expect(&connections, ConnectionKind::Disconnected)
 }
 
@@ -75,7 +83,8 @@ fn client(name: &str, port: u64) -> Outcome<()> {
     let ia = dat::open(name)?;
     let pz = ia.pz()?;
     let (connections, completions) = (ia.evd(8)?, ia.evd(32)?);
-    let ep = ia.ep(&pz).connect_evd(&connections).request_evd(&completions).recv_evd(&completions).create()?;
+    let ep =
+        ia.ep(&pz).connect_evd(&connections).request_evd(&completions).recv_evd(&completions).create()?;
     let data = ep.connect(ia.address()?, port).timeout(LIMIT).establish()?;
     let target = decode(&data).ok_or("the server sent no memory to write to")?;
     println!("client: may write {} bytes at {:#x} of the server", target.length, target.address);

@@ -97,10 +97,8 @@ impl Running {
     fn start(example: &str, arguments: &[&str]) -> Running {
         let mut child = command(example, arguments).spawn().expect("the example starts");
         let (send, lines) = std::sync::mpsc::channel();
-        let outputs: [Box<dyn Read + Send>; 2] = [
-            Box::new(child.stdout.take().expect("piped")),
-            Box::new(child.stderr.take().expect("piped")),
-        ];
+        let outputs: [Box<dyn Read + Send>; 2] =
+            [Box::new(child.stdout.take().expect("piped")), Box::new(child.stderr.take().expect("piped"))];
         for output in outputs {
             let send = send.clone();
             thread::spawn(move || {

@@ -44,7 +44,19 @@ impl Tests {
     /// Runs a `cargo test` and counts. Fails when a test failed or when none ran: a run of nothing proves nothing.
     pub fn of(run: Run) -> Result<Tests, String> {
         let mut tests = Tests::default();
-        run.lines(|line| tests.count(line))?;
+        let mut failed = Vec::new();
+        let ended = run.lines(|line| {
+            tests.count(line);
+            failed.extend(
+                line.strip_prefix("test ")
+                    .and_then(|rest| rest.strip_suffix(" ... FAILED"))
+                    .map(str::to_owned),
+            );
+        });
+        if !failed.is_empty() {
+            return Err(format!("{} failed: {}", failed.len(), failed.join(", ")));
+        }
+        ended?;
         match tests.passed {
             0 => Err("not a single test ran".to_owned()),
             _ => Ok(tests),
@@ -88,6 +100,19 @@ mod tests {
             "test result: ok. 12 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s",
         );
         assert_eq!((tests.passed, tests.ignored), (15, 1));
+    }
+
+    #[test]
+    fn failed_tests_are_named() {
+        let script = "echo 'test a::b ... ok'; echo 'test a::c ... FAILED'; exit 101";
+        let message = Tests::of(Run::new("sh").args(["-c", script])).err();
+        assert_eq!(message.as_deref(), Some("1 failed: a::c"));
+    }
+
+    #[test]
+    fn what_takes_too_long_is_ended_with_its_children() {
+        let message = Run::new("sh").args(["-c", "sleep 1000 & wait"]).deadline(0).run();
+        assert!(message.is_err_and(|message| message.contains("not finished")));
     }
 
     #[test]

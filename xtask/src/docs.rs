@@ -1,9 +1,12 @@
-//! `cargo xtask docs`: files of `docs/` that are printed from the code.
+//! `cargo xtask docs`: files of `docs/` that are printed from the code, and the manual pages and shell completions of
+//! the command `dat`, which it prints itself, for packagers.
 
 use std::fs;
 use std::path::Path;
 
+use crate::cargo::{cargo, target_dir};
 use crate::leg::{Outcome, Report};
+use crate::process::Run;
 use crate::root;
 
 type Print = fn() -> String;
@@ -30,5 +33,25 @@ pub fn run(check: bool) -> Report {
         fs::write(&path, print()).map_err(|e| format!("{}: {e}", path.display()))?;
         println!("wrote {file}");
     }
+    pages()?;
     Ok(Outcome::passed(format!("{} of {} changed", stale.len(), PRINTED.len())))
+}
+
+/// Manual pages and completions, under the target directory.
+fn pages() -> Result<(), String> {
+    cargo().args(["build", "-p", "dat-cli"]).run()?;
+    let target = target_dir()?;
+    let dat = || Run::new(&target.join("debug/dat").to_string_lossy());
+    let (man, completions) = (target.join("man"), target.join("completions"));
+    for folder in [&man, &completions] {
+        fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    }
+    dat().args(["man".as_ref(), man.as_os_str()]).run()?;
+    for shell in ["bash", "zsh", "fish"] {
+        let text = dat().args(["completions", shell]).output()?;
+        let file = completions.join(format!("dat.{shell}"));
+        fs::write(&file, text).map_err(|e| format!("{}: {e}", file.display()))?;
+    }
+    println!("wrote {} and {}", man.display(), completions.display());
+    Ok(())
 }

@@ -39,7 +39,7 @@ const COMMANDS: [Command; 9] = [
     Command {
         name: "docs",
         options: &["--check"],
-        about: "write the files of docs/ that are printed from code; --check only compares",
+        about: "write what is printed from code: docs/, man pages, completions; --check only compares docs/",
         run: |options| docs::run(has(options, "--check")),
     },
     Command { name: "deps", options: &[], about: "check which crate depends on which", run: |_| deps::run() },

@@ -1,6 +1,6 @@
 //! Measures the provider by itself, over its own interface: two pinned processes, everything polled.
 //!
-//! `cargo run --release -p dat-shm --example direct [lat|rate|bw|write|read|connect ...]`
+//! `cargo run --release -p dat-shm --example direct [lat|rate|bw|write|read|connect ...] [parameter=value ...]`
 
 use std::io::{BufRead, BufReader, Write as _};
 use std::process::{Child, Command, Stdio};
@@ -23,10 +23,12 @@ fn main() {
     if args.get(1).is_some_and(|arg| arg == "--peer") {
         return peer();
     }
-    let chosen = |what: &str| args.len() == 1 || args[1..].iter().any(|arg| arg == what);
+    let all = args[1..].iter().all(|arg| arg.contains('='));
+    let chosen = |what: &str| all || args[1..].iter().any(|arg| arg == what);
     pin(1);
     let mut child = Command::new(std::env::current_exe().expect("own path"))
         .arg("--peer")
+        .args(args[1..].iter().filter(|arg| arg.contains('=')))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
@@ -51,8 +53,10 @@ struct Side {
 
 impl Side {
     fn new() -> Side {
-        let device =
-            Plugin::of::<Shm>().open(&Config { ia_name: "bench".into(), ..Config::default() }).expect("open");
+        let params =
+            std::env::args().filter_map(|arg| arg.split_once('=').map(|(k, v)| (k.into(), v.into())));
+        let config = Config { ia_name: "bench".into(), params: params.collect() };
+        let device = Plugin::of::<Shm>().open(&config).expect("open");
         let queue = Arc::new(device.open_queue(4096).expect("queue"));
         let channel = Side::channel(&device, &queue);
         let table = SpanTable::new();
@@ -129,7 +133,13 @@ impl Side {
         }
     }
 
-    /// Polls until `want` completions of sends and receives came.
+    /// What the engine's event thread does; here it is done in between, so that there are two threads in all.
+    fn events(&self) {
+        let mut out = [Event::new(EventKind(0), 0)];
+        assert_eq!(self.device.poll_events(&mut out), 0, "{:?}", out[0].kind);
+    }
+
+    /// Takes completions and counts those of sends and receives.
     #[inline]
     fn take(&self, sends: &mut u64, recvs: &mut u64) {
         let mut out = [Completion::default(); 16];
@@ -223,6 +233,7 @@ fn sink(side: &Side, count: u64, len: usize) {
     let seg = [side.seg(len)];
     let deadline = Instant::now() + LIMIT;
     let (mut sends, mut recvs, mut posted) = (0, 0, 0);
+    let mut looks = 0u32;
     while posted < WINDOW.min(count) {
         side.recv(&seg, len);
         posted += 1;
@@ -234,7 +245,9 @@ fn sink(side: &Side, count: u64, len: usize) {
             side.recv(&seg, len);
             posted += 1;
         }
-        if recvs % 4096 == 0 {
+        looks = looks.wrapping_add(1);
+        if looks.is_multiple_of(1024) {
+            side.events();
             assert!(Instant::now() < deadline);
         }
     }
@@ -357,6 +370,7 @@ fn stream(side: &Side, count: u64, len: usize, seg: Option<Segment>) -> f64 {
     let seg = [seg.unwrap_or_else(|| side.seg(len))];
     let (mut sends, mut recvs, mut posted) = (0, 0, 0);
     let window = if len > 16384 { 8 } else { WINDOW };
+    let mut looks = 0u32;
     let deadline = Instant::now() + LIMIT;
     let start = Instant::now();
     while sends < count {
@@ -365,7 +379,9 @@ fn stream(side: &Side, count: u64, len: usize, seg: Option<Segment>) -> f64 {
             posted += 1;
         }
         side.take(&mut sends, &mut recvs);
-        if sends % 4096 == 0 {
+        looks = looks.wrapping_add(1);
+        if looks.is_multiple_of(1024) {
+            side.events();
             assert!(Instant::now() < deadline);
         }
     }
@@ -395,9 +411,7 @@ fn one_sided(side: &Side, op: Opcode, len: usize, remote: Remote) -> f64 {
             side.take(&mut sends, &mut recvs);
             looks += 1;
             if looks.is_multiple_of(1024) {
-                side.device.poll_events(&mut []);
-                let mut out = [Event::new(EventKind(0), 0)];
-                assert_eq!(side.device.poll_events(&mut out), 0);
+                side.events();
                 assert!(Instant::now() < deadline);
             }
         }

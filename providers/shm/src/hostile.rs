@@ -132,7 +132,7 @@ fn nonsense_in_a_ring_breaks_the_connection() {
         }),
         ("a write of the wrong size", |a| a.header(0, kind::WRITE, 8, 0)),
         ("an odd list of segments", |a| a.header(0, kind::PULL, 24, 0)),
-        ("a list that is not as long as the message", |a| a.header(0, kind::PULL, 16, 99 << 32)),
+        ("a list that is not as long as the message", |a| a.header(0, kind::PULL, 32, 99 << 32)),
         ("an answer among the requests", |a| a.header(0, kind::DATA, 16, 0)),
     ];
     for (what, attack) in cases {

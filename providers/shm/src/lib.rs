@@ -21,6 +21,7 @@ mod bytes;
 mod channel;
 mod device;
 mod handshake;
+mod link;
 mod listener;
 mod lock;
 mod memory;

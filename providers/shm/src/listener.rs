@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use dat_plugin::{Event, EventKind, Failure, Listener, Status};
 use rustix::net::{SocketFlags, accept_with, bind, listen};
 
-use crate::channel::peer_credentials;
 use crate::device::{Dev, Source};
 use crate::handshake::{self, Hello, Packet, Received};
+use crate::link::peer_credentials;
 use crate::memory::random;
 use crate::segment::RING_RANGE;
 

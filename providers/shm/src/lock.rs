@@ -28,7 +28,8 @@ impl<T> Lock<T> {
     /// The value, if nobody holds it.
     #[inline]
     pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
-        (!self.held.swap(true, Ordering::Acquire)).then_some(Guard(self))
+        // Not `then_some`: that would make a guard, and drop it, also when somebody else holds the lock.
+        (!self.held.swap(true, Ordering::Acquire)).then(|| Guard(self))
     }
 
     /// The value. Spins, and gives the processor away when its holder seems to have lost it.
@@ -80,5 +81,42 @@ impl<T> Drop for Guard<'_, T> {
     #[inline]
     fn drop(&mut self) {
         self.0.held.store(false, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_try_does_not_open_the_lock() {
+        let lock = Lock::new(1);
+        let held = lock.lock();
+        assert!(lock.try_lock().is_none());
+        assert!(lock.try_lock().is_none());
+        drop(held);
+        assert_eq!(*lock.try_lock().unwrap(), 1);
+    }
+
+    #[test]
+    fn threads_exclude_each_other() {
+        let lock = Lock::new(0u64);
+        let turns = if cfg!(miri) { 20 } else { 20_000 };
+        std::thread::scope(|scope| {
+            for thread in 0..3 {
+                let lock = &lock;
+                scope.spawn(move || {
+                    let mut done = 0;
+                    while done < turns {
+                        let guard = if thread == 0 { lock.try_lock() } else { Some(lock.lock()) };
+                        if let Some(mut value) = guard {
+                            *value += 1;
+                            done += 1;
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(*lock.lock(), 3 * turns);
     }
 }

@@ -152,6 +152,11 @@ impl KeyTable {
         true
     }
 
+    /// As [`View::home`], of this device's own table.
+    pub(crate) fn home(&self, lkey: u32, addr: u64, len: u64) -> Option<(u64, u64)> {
+        self.rows.home(lkey, addr, len)
+    }
+
     /// Whether a peer may do this through a channel of `domain`.
     pub(crate) fn allows(&self, target: &Target, right: Access, domain: u32) -> bool {
         target.len == 0 || self.rows.find(target.rkey, target.addr, target.len, right, domain).is_some()
@@ -300,6 +305,19 @@ impl View {
     fn row(&self, index: u32) -> &Row {
         // SAFETY: the mapping has a row for every index below 2^16, and lives as long as `self`.
         unsafe { &*self.rows.add((index & INDEX) as usize) }
+    }
+
+    /// Where in memory that peers may map and read `len` bytes at `addr` are, which registration `lkey` covers.
+    fn home(&self, lkey: u32, addr: u64, len: u64) -> Option<(u64, u64)> {
+        let row = self.row(lkey);
+        let found = self.find(
+            row.key.load(Ordering::Acquire),
+            addr,
+            len,
+            Access::REMOTE_READ,
+            row.domain.load(Ordering::Relaxed),
+        )?;
+        (found.map != 0).then(|| (found.map, found.offset + (addr - found.addr)))
     }
 
     /// The registration `rkey` names, if it allows this.

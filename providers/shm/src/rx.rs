@@ -11,7 +11,8 @@ use dat_kit::Stretch;
 use dat_plugin::{Access, Completion, CompletionFlag, CompletionStatus, PostFlag, RecvRequest, Status};
 
 use crate::bytes;
-use crate::channel::{Chan, Link};
+use crate::channel::Chan;
+use crate::link::Link;
 use crate::one_sided::{self, Target};
 use crate::ring::{Consumer, Frame, Nonsense, Producer};
 use crate::segment::RingMemory;
@@ -438,7 +439,7 @@ impl Rx {
             return Err(Nonsense);
         }
         let there = CompletionStatus::REMOTE_ERROR;
-        if !one_sided::pull(chan, link, &list, segs) {
+        if !one_sided::pull(link, &list, segs) {
             let here = Some(CompletionStatus::PARTIAL);
             return Ok(Err(Failed { here, there }));
         }

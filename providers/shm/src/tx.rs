@@ -10,7 +10,8 @@ use dat_kit::Stretch;
 use dat_plugin::{Completion, CompletionStatus, Opcode, PostFlag, Request, Status};
 
 use crate::bytes;
-use crate::channel::{Chan, Link};
+use crate::channel::Chan;
+use crate::link::Link;
 use crate::one_sided;
 use crate::ring::{Consumer, Nonsense, Producer, Slot};
 use crate::segment::RingMemory;
@@ -46,6 +47,8 @@ pub(crate) struct Tx {
     ring: Option<Rings>,
     entries: Box<[Entry]>,
     segs: Box<[Stretch]>,
+    /// The local keys of `segs`.
+    lkeys: Box<[u32]>,
     max_segs: usize,
     capacity: u64,
     /// Handed out, complete, in the ring, posted: four marks in the sequence of posts.
@@ -120,6 +123,7 @@ impl Tx {
             ring: None,
             entries: vec![Entry::default(); places].into_boxed_slice(),
             segs: vec![Stretch::default(); places * max_segs].into_boxed_slice(),
+            lkeys: vec![0; places * max_segs].into_boxed_slice(),
             max_segs,
             capacity: capacity as u64,
             head: 0,
@@ -218,6 +222,9 @@ impl Tx {
         let base = self.place(self.tail) * self.max_segs;
         for (place, segment) in self.segs[base..].iter_mut().zip(segments) {
             *place = Stretch::from(segment);
+        }
+        for (place, segment) in self.lkeys[base..].iter_mut().zip(segments) {
+            *place = segment.lkey();
         }
         *self.entry(self.tail) = Entry {
             token: request.token,
@@ -436,8 +443,8 @@ impl Tx {
         if entry.total <= chunk as u64 {
             return self.frame(chan, link, kind::SEND, flags, total, total as usize, Payload::Data);
         }
-        if !self.begun && link.pull(entry.total, chan.dev.params.cma_threshold) {
-            let len = entry.nsegs as usize * 16;
+        if !self.begun && link.pull(entry.total) && self.worth_pulling(chan, entry) {
+            let len = entry.nsegs as usize * one_sided::Part::BYTES;
             return self.frame(chan, link, kind::PULL, flags, total, len, Payload::List);
         }
         if !self.begun {
@@ -447,6 +454,20 @@ impl Tx {
             }
         }
         self.push_rest(chan, link, entry.total)
+    }
+
+    /// Whether a message that is longer than a frame is best fetched by its receiver. One in plain memory takes a
+    /// system call, which must be worth it; one in memory that the receiver can map is copied once and no more.
+    fn worth_pulling(&self, chan: &Chan, entry: &Entry) -> bool {
+        entry.total >= chan.dev.params.cma_threshold
+            || (0..entry.nsegs as usize).all(|index| self.home(chan, self.sent, index).is_some())
+    }
+
+    /// The memory for peers to map that a segment lies in.
+    fn home(&self, chan: &Chan, index: u64, seg: usize) -> Option<(u64, u64)> {
+        let place = self.place(index) * self.max_segs + seg;
+        let seg = self.segs[place];
+        chan.dev.keys.home(self.lkeys[place], seg.addr() as u64, seg.len() as u64)
     }
 
     fn push_write(&mut self, chan: &Chan, link: &Link, entry: &Entry) -> Start {
@@ -542,12 +563,16 @@ impl Tx {
                 self.part += len as u64;
             }
             Payload::List => {
+                let base = place * self.max_segs;
                 for (index, seg) in segs.iter().enumerate() {
-                    // SAFETY: as above; `len` is 16 bytes for each segment.
+                    let (addr, len) = (seg.addr() as u64, seg.len() as u64);
+                    let (map, offset) =
+                        chan.dev.keys.home(self.lkeys[base + index], addr, len).unwrap_or((0, 0));
+                    // SAFETY: as above; `len` counts the parts.
                     unsafe {
-                        to.add(index * 16).cast::<u64>().write(seg.addr() as u64);
-                        to.add(index * 16 + 8).cast::<u64>().write(seg.len() as u64);
-                    }
+                        one_sided::Part { addr, len, map, offset }
+                            .store(to.add(index * one_sided::Part::BYTES))
+                    };
                 }
             }
             // SAFETY: as above, for the bytes of a `Target`.

@@ -46,6 +46,39 @@ fn messages_of_every_size_arrive_in_order_and_intact() {
 }
 
 #[test]
+fn messages_out_of_allocated_memory_arrive_intact() {
+    let (mut a, mut b, from, to) = pair(&[]);
+    let src = a.area_of(a.device.alloc(1 << 20).unwrap(), ALL, 7);
+    let plain = a.area(1 << 20);
+    let dst = b.area(1 << 20);
+    // The first goes another way, while the receiver gets hold of the memory.
+    for round in 0..20u32 {
+        let size = 5000 + round * 20_011;
+        let bytes = src.fill(round as u8);
+        let other = plain.fill(!round as u8);
+        let (segs, expected) = if round % 3 == 0 {
+            (
+                vec![src.seg(77, size), plain.seg(3, 5000)],
+                [&bytes[77..][..size as usize], &other[3..5003]].concat(),
+            )
+        } else {
+            let expected = [&bytes[77..][..size as usize], &bytes[9..109]].concat();
+            (vec![src.seg(77, size), src.seg(9, 100)], expected)
+        };
+        assert_eq!(to.post_recv(1, &[dst.seg(0, 3), dst.seg(100, 1 << 19)]), Status::OK);
+        assert_eq!(from.post_send(2, &segs), Status::OK);
+        assert_ok(&to.received(&mut [&mut a, &mut b]), 1, expected.len() as u32);
+        assert_ok(&from.sent(&mut [&mut a, &mut b]), 2, expected.len() as u32);
+        assert_eq!([dst.bytes(0, 3), dst.bytes(100, expected.len() - 3)].concat(), expected, "round {round}");
+        a.pump();
+        b.pump();
+    }
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let readable = maps.lines().filter(|line| line.contains("dat-shm-memory") && line.contains("r--s"));
+    assert!(readable.count() >= 1, "the receiver mapped the sender's memory, to read");
+}
+
+#[test]
 fn messages_wait_for_receives_without_limit_and_do_not_block_the_sender() {
     let (mut a, mut b, from, to) = pair(&[]);
     let (src, dst) = (a.area(4096), b.area(4096));
@@ -156,4 +189,79 @@ fn readable(queue: &dat_plugin::host::Queue) -> bool {
     let fd = queue.fd().unwrap();
     let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
     poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&now)).unwrap() == 1
+}
+
+/// Waits as an application does that sleeps: arm, wait for the descriptor, disarm, poll.
+fn sleep_for(queue: &dat_plugin::host::Queue, spins: u32) -> Completion {
+    use rustix::event::{PollFd, PollFlags, poll};
+    let mut out = [Completion::default()];
+    loop {
+        for _ in 0..=spins {
+            if queue.poll(&mut out) == 1 {
+                return out[0];
+            }
+        }
+        if queue.arm() {
+            let fd = queue.fd().unwrap();
+            let limit = rustix::time::Timespec { tv_sec: 5, tv_nsec: 0 };
+            assert_eq!(
+                poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&limit)),
+                Ok(1),
+                "a wake-up was lost"
+            );
+            queue.disarm();
+        }
+    }
+}
+
+#[test]
+fn sleepers_never_miss_a_message() {
+    for one_queue in [false, true] {
+        let (mut a, mut b) = (Host::open(&[]), Host::open(&[]));
+        let (from, to) = (a.end_with(1, |_| {}, one_queue), b.end_with(2, |_| {}, one_queue));
+        connect(&mut a, &mut b, &from, &to);
+        let (left, right) = (a.area(64), b.area(64));
+        const ROUNDS: u32 = 3000;
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let events = scope.spawn(|| {
+                // The engine's threads, without which nobody who sleeps is served.
+                let deadline = std::time::Instant::now() + LIMIT;
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) && std::time::Instant::now() < deadline
+                {
+                    a.pump();
+                    b.pump();
+                    std::thread::sleep(std::time::Duration::from_micros(200));
+                }
+            });
+            let (to, right) = (&to, &right);
+            let side = |end: &End, area: &Area, first: bool| {
+                let (mut sends, mut recvs) = (0, 0);
+                for round in 0..ROUNDS {
+                    assert_eq!(end.post_recv(1, &[area.seg(0, 8)]), Status::OK);
+                    if first {
+                        assert_eq!(end.post_send(2, &[area.seg(8, 8)]), Status::OK);
+                    }
+                    while recvs <= round {
+                        let got = sleep_for(&end.recv, round % 97);
+                        assert_eq!(got.status, CompletionStatus::SUCCESS);
+                        if got.token == 1 { recvs += 1 } else { sends += 1 }
+                    }
+                    if !first {
+                        assert_eq!(end.post_send(2, &[area.seg(8, 8)]), Status::OK);
+                    }
+                    while sends <= round {
+                        let got = sleep_for(&end.send, round % 31);
+                        assert_eq!(got.status, CompletionStatus::SUCCESS);
+                        if got.token == 1 { recvs += 1 } else { sends += 1 }
+                    }
+                }
+            };
+            let other = scope.spawn(move || side(to, right, false));
+            side(&from, &left, true);
+            other.join().unwrap();
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+            events.join().unwrap();
+        });
+    }
 }

@@ -150,9 +150,9 @@ pub struct Perf {
     /// A short look: three sizes, latency and bandwidth.
     #[arg(short, long, conflicts_with_all = ["sizes", "metrics", "seconds"])]
     pub quick: bool,
-    /// Processors of the two sides: this one, the peer.
-    #[arg(long, value_name = "CPU,CPU", default_value = "0,1", value_parser = units::cpus)]
-    pub cpus: units::Cpus,
+    /// Processors of the two sides: this one, the peer. By default the first two that may be used.
+    #[arg(long, value_name = "CPU,CPU", value_parser = units::cpus)]
+    pub cpus: Option<units::Cpus>,
     /// Leave both sides wherever the system puts them.
     #[arg(long, conflicts_with = "cpus")]
     pub no_pin: bool,

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::failure::{Context, Failure, Outcome};
+use crate::units::Cpus;
 
 /// Round trips of one probe, and how often the time is looked at.
 const ROUNDS: u32 = 1000;
@@ -73,8 +74,16 @@ pub fn pin(cpu: usize) -> Outcome {
     })
 }
 
+/// The first two processors this process may use, for the two sides.
+pub fn two() -> Option<Cpus> {
+    match allowed()[..] {
+        [own, peer, ..] => Some(Cpus { own, peer }),
+        _ => None,
+    }
+}
+
 /// The processors this process may use.
-pub fn allowed() -> Vec<usize> {
+fn allowed() -> Vec<usize> {
     match sched_getaffinity(None) {
         Ok(set) => (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect(),
         Err(_) => Vec::new(),

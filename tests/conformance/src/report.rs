@@ -234,7 +234,12 @@ mod tests {
     use super::*;
 
     fn report(verdicts: &[Verdict]) -> Report {
-        let row = |verdict: &Verdict| Row { number: 7, title: "a < b", verdict: verdict.clone(), took: Duration::ZERO };
+        let row = |verdict: &Verdict| Row {
+            number: 7,
+            title: "a < b",
+            verdict: verdict.clone(),
+            took: Duration::ZERO,
+        };
         Report { label: "x".into(), rows: verdicts.iter().map(row).collect(), took: Duration::ZERO }
     }
 
@@ -249,7 +254,8 @@ mod tests {
 
     #[test]
     fn forms_carry_the_same_counts_and_escape_text() {
-        let report = report(&[Verdict::Passed, Verdict::Failed("\"<&>\"".into()), Verdict::NotSupported("n".into())]);
+        let report =
+            report(&[Verdict::Passed, Verdict::Failed("\"<&>\"".into()), Verdict::NotSupported("n".into())]);
         assert_eq!(
             report.matrix_row(),
             "x  clauses 3: run 2 / passed 1 / expected failures 0 / not supported 1 / FAILED 1"

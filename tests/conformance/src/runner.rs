@@ -88,14 +88,18 @@ fn run_one(subject: &Arc<Subject>, clause: &'static Clause, codes: &Codes, expec
         (Ok(()), Some(reason)) => Verdict::UnexpectedPass(reason.into()),
         (Err(Stop::NotSupported(reason)), _) => Verdict::NotSupported(reason),
         (Err(Stop::Failed(message)), None) => Verdict::Failed(message),
-        (Err(Stop::Failed(message)), Some(reason)) => Verdict::ExpectedFailure(format!("{reason} ({message})")),
+        (Err(Stop::Failed(message)), Some(reason)) => {
+            Verdict::ExpectedFailure(format!("{reason} ({message})"))
+        }
     };
     Row { number: clause.number, title: clause.title, verdict, took: start.elapsed() }
 }
 
 fn unmet(subject: &Subject, clause: &Clause) -> Option<String> {
     clause.needs.iter().find_map(|need| match need {
-        Need::Faults if !subject.injects_faults => Some("the provider cannot be made to fail on demand".into()),
+        Need::Faults if !subject.injects_faults => {
+            Some("the provider cannot be made to fail on demand".into())
+        }
         Need::Faults => None,
     })
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use dat_engine::{ConnectOptions, Cr, Ep, Evd, Ia, Lmr, Pz};
 use dat_types::{
-    CompletionFlags, ConnectionKind, DtoCompletion, DtoStatus, EpState, Event, EventData, EvdFlags, Privileges,
-    RmrTriplet, Timeout,
+    CompletionFlags, ConnectionKind, DtoCompletion, DtoStatus, EpState, EvdFlags, Event, EventData,
+    Privileges, RmrTriplet, Timeout,
 };
 
 use crate::check::{Outcome, Stop, fail, same};
@@ -116,9 +116,7 @@ impl Side {
         self.kit.doing(format!("nothing to happen on the dispatcher of {what}"));
         match evd.wait(Timeout::from(time), 1) {
             Ok((event, _)) => fail(format!("{what}: an event that should not be there: {:?}", event.data)),
-            Err(error) => {
-                same(what, error.error.kind(), dat_types::ReturnType::TimeoutExpired)
-            }
+            Err(error) => same(what, error.error.kind(), dat_types::ReturnType::TimeoutExpired),
         }
     }
 
@@ -143,7 +141,12 @@ impl Side {
     }
 
     pub(crate) fn read(&self, offset: u64, len: u32, cookie: u64, from: RmrTriplet) -> Outcome {
-        Ok(self.ep.post_rdma_read(&[self.lmr.triplet(offset, len)], cookie, from, CompletionFlags::empty())?)
+        Ok(self.ep.post_rdma_read(
+            &[self.lmr.triplet(offset, len)],
+            cookie,
+            from,
+            CompletionFlags::empty(),
+        )?)
     }
 
     /// All completions on `evd` until `n` came, in order.

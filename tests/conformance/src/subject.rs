@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use dat_engine::{Ia, IaOptions, Plugin};
+use dat_engine::{Device, Ia, IaOptions, Plugin};
 use dat_plugin::Config;
 
 use crate::check::{Failed, Stop};
@@ -64,6 +64,14 @@ impl Subject {
 
     pub(crate) fn open(&self) -> Result<Ia, Stop> {
         open(&self.plugin, &self.config)
+    }
+
+    pub(crate) fn device(&self) -> Result<Device, Stop> {
+        self.plugin.open(&self.config).failed("opening the provider's device")
+    }
+
+    pub(crate) fn open_with(&self, options: IaOptions) -> Result<Ia, Stop> {
+        Ok(Ia::open(self.device()?, &self.config.ia_name, self.plugin.version(), options)?)
     }
 
     /// An adapter whose calls named by `fault` fail.

@@ -47,7 +47,14 @@ impl fmt::Display for Domain {
 }
 
 /// Opens `shm0` with these parameters. The plugin is found beside the test's executable, or through `DAT_PLUGIN_PATH`.
+///
+/// With `DAT_TEST_LOG=debug`, or another level, it tells what it does.
 pub fn open(parameters: &str) -> Result<Ia> {
+    if let Ok(level) = std::env::var("DAT_TEST_LOG") {
+        let told = tracing_subscriber::fmt().with_env_filter(level).with_writer(std::io::stderr);
+        // Fails from the second time on: it is set up already.
+        let _ = told.try_init();
+    }
     let text = format!("[provider.shm0]\nlibrary = \"libdat_shm.so\"\nparams = {{ {parameters} }}\n");
     let registry = Registry::from_str("process-tests.toml", &text)?;
     IaBuilder::new("shm0").open_in(&registry)

@@ -22,7 +22,9 @@ pub struct Holdings {
 impl Holdings {
     /// Of this process, now.
     pub fn now() -> Holdings {
-        let entries = |path: &str| fs::read_dir(path).map(|entries| entries.flatten().collect()).unwrap_or_else(|_| Vec::new());
+        let entries = |path: &str| {
+            fs::read_dir(path).map(|entries| entries.flatten().collect()).unwrap_or_else(|_| Vec::new())
+        };
         let (mut segments, mut segment_bytes) = (0, 0);
         for line in read("/proc/self/maps").lines().filter(|line| line.contains("/memfd:")) {
             segments += 1;
@@ -38,6 +40,20 @@ impl Holdings {
             threads: entries("/proc/self/task").len(),
             shm_files: shm_files.count(),
         }
+    }
+
+    /// What this process holds once that has not changed for a tenth of a second.
+    pub fn calm() -> Holdings {
+        let mut last = Holdings::now();
+        let mut since = Instant::now();
+        while since.elapsed() < Duration::from_millis(100) {
+            thread::sleep(Duration::from_millis(10));
+            let now = Holdings::now();
+            if now != last {
+                (last, since) = (now, Instant::now());
+            }
+        }
+        last
     }
 
     /// What this process holds once it is this again, or, after two seconds, what it holds then: threads that end and
@@ -56,9 +72,10 @@ impl Holdings {
     /// Bytes of memory that are this process's alone.
     pub fn private_bytes() -> u64 {
         let rollup = read("/proc/self/smaps_rollup");
-        let kilobytes = rollup.lines().filter(|line| line.starts_with("Private_")).filter_map(|line| {
-            line.split_whitespace().nth(1).and_then(|number| number.parse::<u64>().ok())
-        });
+        let kilobytes = rollup
+            .lines()
+            .filter(|line| line.starts_with("Private_"))
+            .filter_map(|line| line.split_whitespace().nth(1).and_then(|number| number.parse::<u64>().ok()));
         kilobytes.sum::<u64>() * 1024
     }
 

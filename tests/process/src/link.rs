@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use dat::{
-    ConnectionKind, DtoCompletion, EpAttr, Event, Evd, Ep, Ia, Privileges, Pz, Region, Result, RmrTriplet,
+    ConnectionKind, DtoCompletion, Ep, EpAttr, Evd, Event, Ia, Privileges, Pz, Region, Result, RmrTriplet,
 };
 
 use crate::server::{IDLE, SINK};
@@ -125,7 +125,8 @@ impl Link {
     /// When it completes what was not posted.
     pub fn count(&mut self, event: &Event) {
         let Event::Completion(_) = event else { panic!("{event:?} on a dispatcher for completions") };
-        self.outstanding = self.outstanding.checked_sub(1).expect("a completion of something that was posted");
+        self.outstanding =
+            self.outstanding.checked_sub(1).expect("a completion of something that was posted");
     }
 
     /// The next completion.
@@ -168,5 +169,7 @@ pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
 
 /// A check sum (FNV-1a).
 pub fn sum(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+    bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }

@@ -4,8 +4,8 @@
 use std::io::BufRead;
 use std::time::Duration;
 
-use dat::{CloseFlags, CompletionFlags, Ia, Result};
-use dat_process_tests::{Link, Load, Server, fork, open, server, sum};
+use dat::{CloseFlags, Ia, Result, RmrTriplet};
+use dat_process_tests::{Link, Load, Note, Server, fork, open, server, sum};
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -61,7 +61,9 @@ fn serve(parameters: &str, silent: bool) -> Result<()> {
     });
     println!("port {}", server.port());
     loop {
-        server.turn(Duration::from_secs(1))?;
+        if let Some(Note::Gone(kind)) = server.turn(Duration::from_secs(1))? {
+            println!("gone {kind:?}");
+        }
     }
 }
 
@@ -137,17 +139,16 @@ fn echo(link: &Link) -> Result<()> {
 /// How many calls did something else than fail.
 fn try_calls(link: &Link) -> u8 {
     let slice = [link.region.slice(..64)];
-    let flags = CompletionFlags::empty();
     let results = [
         ("pz", link.ia.pz().err()),
         ("evd", link.ia.evd(8).err()),
         ("buffer", link.pz.buffer(64).err()),
         ("listen", link.ia.listen_any(&link.connections).err()),
         ("ep", link.ia.ep(&link.pz).evd(&link.completions).create().err()),
-        ("recv", link.ep.recv_into(&slice).flags(flags).post().err()),
+        ("recv", link.ep.recv_into(&slice).post().err()),
         ("send", link.ep.send_from(&slice).post().err()),
         ("write", link.ep.write_from(&slice, link.remote).post().err()),
-        ("read", link.ep.read_into(&slice, link.remote).post().err()),
+        ("read", link.ep.read_into(&slice, RmrTriplet { length: 64, ..link.remote }).post().err()),
         ("wait", link.completions.wait(Duration::from_millis(50)).err()),
         ("poll", link.completions.poll().err()),
         ("disconnect", link.ep.disconnect(CloseFlags::Abrupt).err()),

@@ -68,13 +68,19 @@ impl Peer {
                 Ok(line) => match line.strip_prefix(word) {
                     Some(rest) => return rest.trim().to_owned(),
                     None => {
-                        println!("peer: {line}");
+                        println!("{}: {line}", self.title);
                         heard = heard + &line + "\n";
                     }
                 },
-                Err(RecvTimeoutError::Timeout) => panic!("{}: no {word:?} in {LONG:?}; heard:\n{heard}", self.title),
+                Err(RecvTimeoutError::Timeout) => {
+                    panic!("{}: no {word:?} in {LONG:?}; heard:\n{heard}", self.title)
+                }
                 Err(RecvTimeoutError::Disconnected) => {
-                    panic!("{}: ended ({:?}) without {word:?}; heard:\n{heard}", self.title, self.child.wait())
+                    panic!(
+                        "{}: ended ({:?}) without {word:?}; heard:\n{heard}",
+                        self.title,
+                        self.child.wait()
+                    )
                 }
             }
         }
@@ -129,6 +135,10 @@ impl Drop for Peer {
         // Fails when it has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
+        // What it said last is what is wanted when a test fails.
+        for line in self.lines.iter() {
+            println!("{}: {line}", self.title);
+        }
     }
 }
 

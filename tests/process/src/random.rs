@@ -9,8 +9,10 @@ pub struct Random(u64);
 impl Random {
     /// Seeded by the clock, or by the variable `DAT_TEST_SEED`.
     pub fn new() -> Random {
-        let clock = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(1, |d| d.as_nanos() as u64);
-        let seed = std::env::var("DAT_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(clock);
+        let clock =
+            || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(1, |d| d.as_nanos() as u64);
+        let seed =
+            std::env::var("DAT_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(clock);
         println!("DAT_TEST_SEED={seed}");
         Random(seed | 1)
     }

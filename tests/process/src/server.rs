@@ -3,7 +3,10 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use dat::{ConnectionKind, DtoCompletion, DtoOperation, Ep, Event, Evd, Ia, ObjectId, Privileges, Psp, Pz, Region, Result, RmrTriplet};
+use dat::{
+    ConnectionKind, DtoCompletion, DtoOperation, Ep, Evd, Event, Ia, ObjectId, Privileges, Psp, Pz, Region,
+    Result, RmrTriplet,
+};
 
 use crate::link::BYTES;
 
@@ -35,6 +38,7 @@ struct Client {
     ep: Ep,
     echo: bool,
     outstanding: u32,
+    gone: bool,
 }
 
 /// What a turn was about.
@@ -42,13 +46,8 @@ struct Client {
 pub enum Note {
     /// A client is connected.
     Connected,
-    /// A client is gone, or never came to be; `outstanding` operations had not completed before the event said so.
-    Gone {
-        /// How.
-        kind: ConnectionKind,
-        /// Should be 0: the flush comes first.
-        outstanding: u32,
-    },
+    /// A client is gone, or never came to be.
+    Gone(ConnectionKind),
     /// Something else.
     Other,
 }
@@ -60,7 +59,16 @@ impl Server {
         let evd = ia.evd(8192)?;
         let psp = ia.listen_any(&evd)?;
         let region = pz.region(BYTES, Privileges::ALL)?;
-        Ok(Server { ia: ia.clone(), pz, evd, psp, region, clients: HashMap::new(), silent: false, kept: Vec::new() })
+        Ok(Server {
+            ia: ia.clone(),
+            pz,
+            evd,
+            psp,
+            region,
+            clients: HashMap::new(),
+            silent: false,
+            kept: Vec::new(),
+        })
     }
 
     /// From now on requests are kept and never answered.
@@ -78,7 +86,8 @@ impl Server {
         &self.region
     }
 
-    /// Clients connected or about to be.
+    /// Clients connected, about to be, or gone with work that has not completed. What was posted when the connection
+    /// had ended, but its event was not yet taken, is flushed after that event.
     pub fn clients(&self) -> usize {
         self.clients.len()
     }
@@ -96,8 +105,11 @@ impl Server {
             Event::Request(request) => self.accept(request)?,
             Event::Connection { kind: ConnectionKind::Established, .. } => return Ok(Some(Note::Connected)),
             Event::Connection { kind, ep, .. } => {
-                let outstanding = self.clients.remove(&ep).map_or(0, |client| client.outstanding);
-                return Ok(Some(Note::Gone { kind, outstanding }));
+                if let Some(client) = self.clients.get_mut(&ep) {
+                    client.gone = true;
+                }
+                self.forget(ep);
+                return Ok(Some(Note::Gone(kind)));
             }
             Event::Completion(done) => self.completed(&done)?,
             other => panic!("{other:?} is no event for a server"),
@@ -112,8 +124,14 @@ impl Server {
             SINK => (2, 1 << 20),
             _ => (0, 0),
         };
-        let ep = self.ia.ep(&self.pz).evd(&self.evd).max_recvs(receives.max(1)).max_requests(receives.max(1)).create()?;
-        let client = Client { ep: ep.clone(), echo: mode == ECHO, outstanding: receives };
+        let ep = self
+            .ia
+            .ep(&self.pz)
+            .evd(&self.evd)
+            .max_recvs(receives.max(1))
+            .max_requests(receives.max(1))
+            .create()?;
+        let client = Client { ep: ep.clone(), echo: mode == ECHO, outstanding: receives, gone: false };
         for _ in 0..receives {
             ep.recv(self.pz.buffer(bytes)?)?;
         }
@@ -124,9 +142,11 @@ impl Server {
 
     fn completed(&mut self, done: &DtoCompletion) -> Result<()> {
         let Some(client) = self.clients.get_mut(&done.ep) else { return Ok(()) };
-        client.outstanding = client.outstanding.checked_sub(1).expect("a completion of something that was posted");
+        client.outstanding =
+            client.outstanding.checked_sub(1).expect("a completion of something that was posted");
         let buffer = client.ep.reclaim(done).expect("every operation here is on a buffer");
         if !done.status.is_success() {
+            self.forget(done.ep);
             return Ok(());
         }
         match (client.echo, done.operation) {
@@ -135,6 +155,13 @@ impl Server {
         }
         client.outstanding += 1;
         Ok(())
+    }
+
+    /// Frees the endpoint of a client that is gone altogether.
+    fn forget(&mut self, ep: ObjectId) {
+        if self.clients.get(&ep).is_some_and(|client| client.gone && client.outstanding == 0) {
+            self.clients.remove(&ep);
+        }
     }
 }
 

@@ -12,10 +12,12 @@ fn the_child_gets_errors_and_the_parent_goes_on() {
     let port = server.port().to_string();
     let mut peer = Peer::start(PEER, "fork", &domain, &[&port]);
     // Serves until the one client has gone by itself: a connection broken by the child would end it too early.
-    let serving = std::thread::spawn(move || loop {
-        match server.turn(LONG).unwrap().expect("the client does something in time") {
-            Note::Gone { kind, .. } => return kind,
-            _ => continue,
+    let serving = std::thread::spawn(move || {
+        loop {
+            match server.turn(LONG).unwrap().expect("the client does something in time") {
+                Note::Gone(kind) => return kind,
+                _ => continue,
+            }
         }
     });
     // 0 calls of the child did anything but fail; no crash, no hang.

@@ -145,7 +145,12 @@ fn the_most_private_data_arrives_whole() {
     let evd = ia.evd(8).unwrap();
     let psp = ia.listen_any(&evd).unwrap();
     let link = Link::new(&ia).unwrap();
-    link.ep.connect(ia.address().unwrap(), psp.conn_qual()).private_data(&data).timeout(LONG).start().unwrap();
+    link.ep
+        .connect(ia.address().unwrap(), psp.conn_qual())
+        .private_data(&data)
+        .timeout(LONG)
+        .start()
+        .unwrap();
     let Ok(Some(dat::Event::Request(mut request))) = evd.wait(LONG) else { panic!("no request") };
     assert_eq!(request.private_data(), data);
     let other = Link::new(&ia).unwrap();
@@ -188,7 +193,8 @@ fn another_user_is_refused_unless_allowed() {
     fs::copy(PEER, &program).unwrap();
     fs::copy(peer::plugins().join("libdat_shm.so"), folder.path().join("libdat_shm.so")).unwrap();
 
-    for (allow, outcome) in [("", "refused"), ("allow_users = \"any\"", "connected"), ("allow_users = \"65534\"", "connected")]
+    for (allow, outcome) in
+        [("", "refused"), ("allow_users = \"any\"", "connected"), ("allow_users = \"65534\"", "connected")]
     {
         let domain = Domain::with(allow);
         let ia = open(&domain.to_string()).unwrap();

@@ -32,14 +32,16 @@ fn a_thousand_connections() {
     // What is made once is not counted.
     let warm = connect().0;
     assert!(completions.wait(Duration::from_millis(1)).unwrap().is_none());
-    let (before, private) = (Holdings::now(), Holdings::private_bytes());
+    let (before, private) = (Holdings::calm(), Holdings::private_bytes());
     let (eps, mut times): (Vec<_>, Vec<Duration>) = (0..COUNT).map(|_| connect()).unzip();
     let (after, private_after) = (Holdings::now(), Holdings::private_bytes());
     times.sort();
     let (median, worst) = (times[COUNT / 2], times[COUNT - 1]);
     let shared = (after.segment_bytes - before.segment_bytes) / COUNT as u64;
     let own = private_after.saturating_sub(private) / COUNT as u64;
-    println!("{COUNT} connections, idle: {shared} bytes shared by both sides and {own} bytes of this side, each");
+    println!(
+        "{COUNT} connections, idle: {shared} bytes shared by both sides and {own} bytes of this side, each"
+    );
     println!("descriptors each: {:.2}", (after.descriptors - before.descriptors) as f64 / COUNT as f64);
     println!("connect + accept: median {median:?}, worst {worst:?}");
     assert!(shared > 0, "the shared memory was not found; it would have to be counted otherwise");

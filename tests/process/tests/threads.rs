@@ -106,7 +106,9 @@ fn poll(link: &Link, counts: &Counts) {
 
 fn poll_until_dry(link: &Link, counts: &Counts) {
     let deadline = Instant::now() + Duration::from_secs(2);
-    while counts.completed.load(Ordering::Relaxed) < counts.posted.load(Ordering::Relaxed) && Instant::now() < deadline {
+    while counts.completed.load(Ordering::Relaxed) < counts.posted.load(Ordering::Relaxed)
+        && Instant::now() < deadline
+    {
         if let Some(Event::Completion(_)) = link.completions.wait(Duration::from_millis(10)).unwrap() {
             counts.completed.fetch_add(1, Ordering::Relaxed);
         }
@@ -121,8 +123,7 @@ fn connect_and_break(link: &Link, port: u64, counts: &Counts) {
         link.ep.connect(address, port).private_data(server::ECHO).timeout(LONG).establish().unwrap();
         counts.connections.fetch_add(1, Ordering::Relaxed);
         thread::sleep(random.time(Duration::from_millis(5)));
-        // The traffic may have broken it already: an echo that found no receive any more waits, so it has not; but a
-        // message longer than a receive would. Then there is nothing to do.
+        // Nothing but this ends the connection: an echo that finds no receive waits for one.
         link.ep.disconnect(CloseFlags::Abrupt).unwrap();
         assert!(link.connection(LONG).is_some(), "no event after a disconnect");
         if counts.stop.load(Ordering::Relaxed) {
@@ -137,7 +138,12 @@ fn make_and_free(ia: &dat::Ia, port: u64, counts: &Counts) {
     let mut random = Random::new();
     while !counts.stop.load(Ordering::Relaxed) {
         let link = Link::new(ia).unwrap();
-        link.ep.connect(ia.address().unwrap(), port).private_data(server::SINK).timeout(LONG).start().unwrap();
+        link.ep
+            .connect(ia.address().unwrap(), port)
+            .private_data(server::SINK)
+            .timeout(LONG)
+            .start()
+            .unwrap();
         if random.below(2) == 0 {
             assert!(link.connection(LONG).is_some(), "no outcome of a connect");
             link.ep.send_from(&[link.region.slice(..random.below(1 << 20) as usize)]).post().unwrap();

@@ -80,7 +80,9 @@ fn a_peer_that_is_stopped() {
         let post = || connected.ep.send_from(&[connected.region.slice(..64)]).post();
         at_once("send to a stopped peer", post).unwrap();
     }
-    assert!(timed("wait, stopped peer", || connected.completions.wait_for(4, LIMIT.into())).unwrap().is_none());
+    assert!(
+        timed("wait, stopped peer", || connected.completions.wait_for(4, LIMIT.into())).unwrap().is_none()
+    );
     at_once("abrupt disconnect", || connected.ep.disconnect(CloseFlags::Abrupt)).unwrap();
     assert_eq!(connected.connection(LONG), Some(ConnectionKind::Disconnected));
 

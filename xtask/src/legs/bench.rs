@@ -7,7 +7,7 @@ use crate::leg::{Outcome, Report};
 
 /// Runs it for a few rounds and looks at its report.
 pub fn run() -> Report {
-    let build = cargo().args(["build", "--release", "-p", "dat-bench"]);
+    let build = cargo().args(["build", "--release", "-p", "dat-bench", "-p", "dat-shm"]);
     build.deadline(1200).run()?;
     let run =
         cargo().args(["run", "--quiet", "--release", "-p", "dat-bench", "--", "--rounds", "100", "--json"]);

@@ -8,7 +8,7 @@ use dat_kit::Stretch;
 use libc::{c_ulong, iovec, pid_t};
 
 use super::target::{List, vectors};
-use crate::channel::{Chan, Link};
+use crate::link::Link;
 
 /// The kernel moves a little less than 2 GiB in one call.
 pub(crate) const MOST: u64 = 1 << 30;
@@ -64,12 +64,12 @@ fn transfer(
 }
 
 /// Fetches a message that lies in the peer's memory.
-pub(crate) fn pull(_chan: &Chan, link: &Link, list: &List, segs: &[Stretch]) -> bool {
+pub(super) fn pull(link: &Link, list: &List, segs: &[Stretch]) -> bool {
     let total = list.total();
     let (local, count) = vectors(segs, total as usize);
     let mut remote = [iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; 16];
-    for (to, (addr, len)) in remote.iter_mut().zip(list.parts()) {
-        *to = iovec { iov_base: *addr as *mut libc::c_void, iov_len: *len as usize };
+    for (to, part) in remote.iter_mut().zip(list.parts()) {
+        *to = iovec { iov_base: part.addr as *mut libc::c_void, iov_len: part.len as usize };
     }
     // SAFETY: as in `read`; the peer's list was checked for its length, and its addresses are the kernel's to check.
     let done = unsafe {

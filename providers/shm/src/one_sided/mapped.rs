@@ -5,7 +5,9 @@ use std::os::fd::OwnedFd;
 
 use dat_kit::Stretch;
 
+use super::target::List;
 use crate::bytes;
+use crate::link::Link;
 use crate::lock::Lock;
 use crate::segment::{map_shared, unmap};
 
@@ -83,6 +85,29 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         unmap(self.base, self.len, self.owner);
     }
+}
+
+/// Fetches a message that lies in memory of the peer's which is mapped here. `false`: some of it is not, or not yet.
+pub(super) fn pull(link: &Link, list: &List, segs: &[Stretch]) -> bool {
+    let mut at = [std::ptr::null_mut(); 16];
+    for (to, part) in at.iter_mut().zip(list.parts()) {
+        match link.peer.maps.address(part.map, part.offset, part.len, false) {
+            _ if part.map == 0 => return false,
+            Place::At(address) => *to = address,
+            Place::Ask => {
+                link.ask_for(part.map, false);
+                return false;
+            }
+            Place::Refused => return false,
+        }
+    }
+    let mut skip = 0;
+    for (from, part) in at.iter().zip(list.parts()) {
+        // SAFETY: as in `copy`.
+        unsafe { bytes::scatter(*from, part.len as usize, segs, skip) };
+        skip += part.len as usize;
+    }
+    true
 }
 
 /// Copies between `segs` and `len` bytes at `at`, which [`Maps::address`] gave.

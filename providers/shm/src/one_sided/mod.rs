@@ -6,16 +6,17 @@ mod cma;
 mod mapped;
 mod target;
 
-pub(crate) use cma::{MOST as CMA_MOST, pull, try_nonce};
+pub(crate) use cma::{MOST as CMA_MOST, try_nonce};
 pub(crate) use mapped::Maps;
-pub(crate) use target::{List, Target};
+pub(crate) use target::{List, Part, Target};
 
 use std::sync::atomic::Ordering;
 
 use dat_kit::Stretch;
 use dat_plugin::{Access, CompletionStatus};
 
-use crate::channel::{Chan, Link};
+use crate::channel::Chan;
+use crate::link::Link;
 use crate::memory::Found;
 use crate::params::OneSided;
 use crate::tx::Entry;
@@ -29,6 +30,11 @@ pub(crate) enum Outcome {
     Later,
     /// The peer must execute it.
     Target,
+}
+
+/// Fetches a message that lies in the peer's memory, which is as long as `list` says, into `segs`, which have room.
+pub(crate) fn pull(link: &Link, list: &List, segs: &[Stretch]) -> bool {
+    mapped::pull(link, list, segs) || cma::pull(link, list, segs)
 }
 
 /// Executes a write, or a read, if that can be done from here.

@@ -42,37 +42,59 @@ impl Target {
 /// The most segments a message that is pulled has.
 const MAX: usize = 16;
 
+/// A part of a message in the peer's memory: its address, and where in memory that can be mapped, if `map` is not 0.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Part {
+    pub(crate) addr: u64,
+    pub(crate) len: u64,
+    pub(crate) map: u64,
+    pub(crate) offset: u64,
+}
+
 /// Where in the peer's memory a message lies.
 #[derive(Clone, Copy)]
 pub(crate) struct List {
-    parts: [(u64, u64); MAX],
+    parts: [Part; MAX],
     count: usize,
+}
+
+impl Part {
+    /// Its size in a frame.
+    pub(crate) const BYTES: usize = 32;
+
+    /// # Safety
+    /// [`Part::BYTES`] bytes are writable at `to`.
+    pub(crate) unsafe fn store(self, to: *mut u8) {
+        // SAFETY: the caller's promise.
+        unsafe { to.cast::<[u64; 4]>().write_unaligned([self.addr, self.len, self.map, self.offset]) }
+    }
 }
 
 impl List {
     /// Reads the payload of a frame, which is inside the ring and `len` bytes long. `None`: it makes no sense.
     pub(crate) fn load(from: *const u8, len: usize) -> Option<List> {
-        let count = len / 16;
-        if !len.is_multiple_of(16) || count == 0 || count > MAX {
+        let count = len / Part::BYTES;
+        if !len.is_multiple_of(Part::BYTES) || count == 0 || count > MAX {
             return None;
         }
-        let mut list = List { parts: [(0, 0); MAX], count };
+        let mut list = List { parts: [Part::default(); MAX], count };
         for (index, part) in list.parts[..count].iter_mut().enumerate() {
             // SAFETY: inside the payload; aligned, as payloads are; read once each, as the peer may write meanwhile.
             *part = unsafe {
-                let at = from.add(index * 16).cast::<u64>();
-                (at.read_volatile(), at.add(1).read_volatile())
+                let [addr, len, map, offset] =
+                    from.add(index * Part::BYTES).cast::<[u64; 4]>().read_volatile();
+                Part { addr, len, map, offset }
             };
         }
-        list.parts[..count].iter().try_fold(0u64, |sum, part| sum.checked_add(part.1))?;
+        list.parts[..count].iter().try_fold(0u64, |sum, part| sum.checked_add(part.len))?;
         Some(list)
     }
 
     pub(crate) fn total(&self) -> u64 {
-        self.parts().iter().map(|part| part.1).sum()
+        self.parts().iter().map(|part| part.len).sum()
     }
 
-    pub(crate) fn parts(&self) -> &[(u64, u64)] {
+    pub(crate) fn parts(&self) -> &[Part] {
         &self.parts[..self.count]
     }
 }

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use dat_conformance::{Expected, Filter, PeerCommand, Subject, peer_main, run};
 use dat_engine::Plugin;
 use dat_plugin::Config;
+use tracing_subscriber::filter::LevelFilter;
 
 const USAGE: &str = "\
 usage: dat-conformance loopback [OPTIONS]
@@ -21,6 +22,7 @@ usage: dat-conformance loopback [OPTIONS]
   --json FILE        write the report as JSON
   --junit FILE       write the report as JUnit XML
   --verbose          list passed clauses too
+  --log LEVEL        what engine and provider have to say, peers included, on standard error: error to trace
 
 Exit status: 0 conforming, 1 not conforming, 2 the run could not be made.";
 
@@ -38,6 +40,7 @@ struct Args {
     json: Option<PathBuf>,
     junit: Option<PathBuf>,
     verbose: bool,
+    log: Option<String>,
     peer: bool,
 }
 
@@ -52,6 +55,11 @@ fn main() -> ExitCode {
 }
 
 fn start(args: Args) -> Result<ExitCode, String> {
+    if let Some(level) = &args.log {
+        let level: LevelFilter = level.parse().map_err(|_| format!("--log {level}: no level"))?;
+        // The first thing done, so that nothing is said before.
+        tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).init();
+    }
     let plugin = match &args.plugin {
         Some(path) => Plugin::load(path).map_err(|error| format!("{}: {error}", path.display()))?,
         None => Plugin::of::<dat_loopback::Loopback>(),
@@ -85,10 +93,14 @@ fn start(args: Args) -> Result<ExitCode, String> {
 
 /// This program again, as a peer over the same plugin.
 fn peer_command(args: &Args, name: &str) -> Result<PeerCommand, String> {
-    let program = std::env::current_exe().map_err(|error| format!("cannot find this program itself: {error}"))?;
+    let program =
+        std::env::current_exe().map_err(|error| format!("cannot find this program itself: {error}"))?;
     let mut list = vec!["--peer".to_owned(), "--name".into(), name.into()];
     if let Some(path) = &args.plugin {
         list.extend(["--plugin".into(), path.display().to_string()]);
+    }
+    if let Some(level) = &args.log {
+        list.extend(["--log".into(), level.clone()]);
     }
     for (key, value) in &args.params {
         list.extend(["--param".into(), format!("{key}={value}")]);
@@ -106,7 +118,8 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Args, String> {
             "--name" => args.name = Some(value()?),
             "--param" => {
                 let text = value()?;
-                let (key, value) = text.split_once('=').ok_or_else(|| format!("--param {text}: no KEY=VALUE"))?;
+                let (key, value) =
+                    text.split_once('=').ok_or_else(|| format!("--param {text}: no KEY=VALUE"))?;
                 args.params.push((key.into(), value.into()));
             }
             "--filter" => args.filters.push(value()?),
@@ -120,6 +133,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Args, String> {
             "--json" => args.json = Some(value()?.into()),
             "--junit" => args.junit = Some(value()?.into()),
             "--verbose" => args.verbose = true,
+            "--log" => args.log = Some(value()?),
             "--peer" => args.peer = true,
             other => return Err(format!("unknown argument {other:?}\n{USAGE}")),
         }

@@ -155,7 +155,10 @@ fn defaults_usable(t: &Bench) -> Outcome {
     let ep = default_ep(&a)?;
     let attr = ep.query()?.attr;
     ep.status()?;
-    ep.modify(EpMask::MAX_RECV_DTOS, &EpModify { attr: EpAttr { max_recv_dtos: 3, ..attr }, ..EpModify::default() })?;
+    ep.modify(
+        EpMask::MAX_RECV_DTOS,
+        &EpModify { attr: EpAttr { max_recv_dtos: 3, ..attr }, ..EpModify::default() },
+    )?;
     same("max_recv_dtos", ep.query()?.attr.max_recv_dtos, 3)?;
     Ok(ep.free()?)
 }

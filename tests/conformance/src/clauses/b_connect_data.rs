@@ -50,7 +50,12 @@ fn private_data(t: &Bench) -> Outcome {
     Ok(())
 }
 
-fn refused_with(t: &Bench, what: &str, change: impl Fn(&mut ConnectOptions<'_>), want: ReturnType) -> Outcome {
+fn refused_with(
+    t: &Bench,
+    what: &str,
+    change: impl Fn(&mut ConnectOptions<'_>),
+    want: ReturnType,
+) -> Outcome {
     let (a, b) = t.sides()?;
     let mut options = a.towards(&b);
     change(&mut options);
@@ -149,6 +154,9 @@ fn default_credits(t: &Bench) -> Outcome {
     holds(
         attr.max_rdma_read_out <= most.max_rdma_read_per_ep_out
             && attr.max_rdma_read_in <= most.max_rdma_read_per_ep_in,
-        format!("read credits {} out, {} in are above the adapter's", attr.max_rdma_read_out, attr.max_rdma_read_in),
+        format!(
+            "read credits {} out, {} in are above the adapter's",
+            attr.max_rdma_read_out, attr.max_rdma_read_in
+        ),
     )
 }

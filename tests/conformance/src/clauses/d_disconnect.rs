@@ -59,7 +59,8 @@ fn cut_off(t: &Bench) -> Result<[Vec<DtoStatus>; 2], Stop> {
     a.post_recvs(5)?;
     a.ep.disconnect(CloseFlags::Abrupt)?;
     a.told(ConnectionKind::Disconnected)?;
-    let statuses = |evd: &Evd, n| Ok::<_, Stop>(a.dtos(evd, n)?.iter().map(|dto| dto.status).collect::<Vec<_>>());
+    let statuses =
+        |evd: &Evd, n| Ok::<_, Stop>(a.dtos(evd, n)?.iter().map(|dto| dto.status).collect::<Vec<_>>());
     let both = [statuses(&a.request, 8)?, statuses(&a.recv, 5)?];
     a.quiet(&a.request, "A's request dispatcher")?;
     a.quiet(&a.recv, "A's receive dispatcher")?;

@@ -14,25 +14,86 @@ pub(crate) enum Command {
     /// Where the peer's adapter is.
     Address,
     Pz,
-    Evd { qlen: i32, flags: u32 },
-    Lmr { pz: u32, len: u64, privileges: u32 },
-    Ep { pz: u32, recv: u32, request: u32, conn: u32, attr: AttrSpec },
-    Psp { evd: u32, by_provider: bool },
-    Connect { ep: u32, address: SocketAddr, port: u64, data: Vec<u8>, ms: u64 },
-    Request { cr: u32 },
-    Accept { cr: u32, ep: Option<u32>, data: Vec<u8> },
-    Reject { cr: u32, data: Vec<u8> },
-    Disconnect { ep: u32, graceful: bool },
-    Reset { ep: u32 },
-    State { ep: u32 },
-    Free { handle: u32 },
-    Send { ep: u32, lmr: u32, offset: u64, len: u32, cookie: u64, flags: u32 },
-    Recv { ep: u32, segments: Vec<(u32, u64, u32)>, cookie: u64 },
-    Write { ep: u32, lmr: u32, offset: u64, len: u32, cookie: u64, to: (u64, u32, u32) },
-    Store { lmr: u32, offset: u64, bytes: Vec<u8> },
-    Load { lmr: u32, offset: u64, len: u32 },
+    Evd {
+        qlen: i32,
+        flags: u32,
+    },
+    Lmr {
+        pz: u32,
+        len: u64,
+        privileges: u32,
+    },
+    Ep {
+        pz: u32,
+        recv: u32,
+        request: u32,
+        conn: u32,
+        attr: AttrSpec,
+    },
+    Psp {
+        evd: u32,
+        by_provider: bool,
+    },
+    Connect {
+        ep: u32,
+        address: SocketAddr,
+        port: u64,
+        data: Vec<u8>,
+        ms: u64,
+    },
+    Request {
+        cr: u32,
+    },
+    Accept {
+        cr: u32,
+        ep: Option<u32>,
+        data: Vec<u8>,
+    },
+    Reject {
+        cr: u32,
+        data: Vec<u8>,
+    },
+    Disconnect {
+        ep: u32,
+        graceful: bool,
+    },
+    Reset {
+        ep: u32,
+    },
+    State {
+        ep: u32,
+    },
+    Free {
+        handle: u32,
+    },
+    Send {
+        ep: u32,
+        lmr: u32,
+        offset: u64,
+        len: u32,
+        cookie: u64,
+        flags: u32,
+    },
+    Recv {
+        ep: u32,
+        segments: Vec<(u32, u64, u32)>,
+        cookie: u64,
+    },
+    Store {
+        lmr: u32,
+        offset: u64,
+        bytes: Vec<u8>,
+    },
+    Load {
+        lmr: u32,
+        offset: u64,
+        len: u32,
+    },
     /// Waits for an event; 0 ms only looks.
-    Wait { evd: u32, ms: u64 },
+    Wait {
+        evd: u32,
+        ms: u64,
+    },
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -83,9 +144,15 @@ impl AttrSpec {
             max_recv_dtos: self.recvs.unwrap_or(base.max_recv_dtos.min(most.max_dto_per_ep)),
             max_request_dtos: self.requests.unwrap_or(base.max_request_dtos.min(most.max_dto_per_ep)),
             max_recv_iov: self.recv_iov.unwrap_or(base.max_recv_iov.min(most.max_iov_segments_per_dto)),
-            max_request_iov: self.request_iov.unwrap_or(base.max_request_iov.min(most.max_iov_segments_per_dto)),
-            max_rdma_read_in: self.reads_in.unwrap_or(base.max_rdma_read_in.min(most.max_rdma_read_per_ep_in)),
-            max_rdma_read_out: self.reads_out.unwrap_or(base.max_rdma_read_out.min(most.max_rdma_read_per_ep_out)),
+            max_request_iov: self
+                .request_iov
+                .unwrap_or(base.max_request_iov.min(most.max_iov_segments_per_dto)),
+            max_rdma_read_in: self
+                .reads_in
+                .unwrap_or(base.max_rdma_read_in.min(most.max_rdma_read_per_ep_in)),
+            max_rdma_read_out: self
+                .reads_out
+                .unwrap_or(base.max_rdma_read_out.min(most.max_rdma_read_per_ep_out)),
             recv_completion_flags: CompletionFlags::from_bits_retain(self.recv_flags),
             request_completion_flags: CompletionFlags::from_bits_retain(self.request_flags),
             ..base

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dat_engine::{ConnectOptions, Cr, Ep, Evd, Ia, Lmr, Psp, Pz};
 use dat_types::{
-    CloseFlags, CompletionFlags, Error, EventData, EvdFlags, ObjectId, Privileges, PspFlags, RmrTriplet, Timeout,
+    CloseFlags, CompletionFlags, Error, EvdFlags, EventData, ObjectId, Privileges, PspFlags, Timeout,
 };
 
 use super::command::{Answer, Command, Refusal};
@@ -150,11 +150,6 @@ impl World {
                 }
                 self.ep(*ep)?.post_recv(&iov, *cookie, CompletionFlags::empty())?;
             }
-            Command::Write { ep, lmr, offset, len, cookie, to: (address, length, context) } => {
-                let segment = self.lmr(*lmr)?.triplet(*offset, *len);
-                let to = RmrTriplet { address: *address, length: *length, context: *context };
-                self.ep(*ep)?.post_rdma_write(&[segment], *cookie, to, CompletionFlags::empty())?;
-            }
             Command::Store { lmr, offset, bytes } => self.lmr(*lmr)?.memory().write(*offset, bytes),
             Command::Load { lmr, offset, len } => {
                 let mut bytes = vec![0; *len as usize];
@@ -182,7 +177,9 @@ impl World {
     fn wait(&mut self, evd: u32, ms: u64) -> Result<Answer> {
         let event = match self.evd(evd)?.wait(Timeout::from(Duration::from_millis(ms)), 1) {
             Ok((event, _)) => event,
-            Err(error) if error.error.kind() == dat_types::ReturnType::TimeoutExpired => return Ok(Answer::Nothing),
+            Err(error) if error.error.kind() == dat_types::ReturnType::TimeoutExpired => {
+                return Ok(Answer::Nothing);
+            }
             Err(error) => return Err(error.error.into()),
         };
         Ok(match event.data {

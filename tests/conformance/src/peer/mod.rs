@@ -14,8 +14,8 @@ use parking_lot::Mutex;
 pub(crate) use command::AttrSpec;
 use command::{Answer, Command, Refusal};
 use executor::World;
-pub use process::peer_main;
 use process::ProcessPeer;
+pub use process::peer_main;
 pub(crate) use remote::RemoteSide;
 
 use crate::check::{Outcome, Stop, fail};

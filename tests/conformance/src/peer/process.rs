@@ -65,7 +65,9 @@ impl ProcessPeer {
     fn answer(&self, patience: Duration, what: &str) -> Result<Reply, Stop> {
         match self.lines.recv_timeout(patience) {
             Ok(line) => serde_json::from_str(&line).failed(&format!("the peer said {line:?}")),
-            Err(RecvTimeoutError::Timeout) => fail(format!("the peer did not answer within {patience:?}: {what}")),
+            Err(RecvTimeoutError::Timeout) => {
+                fail(format!("the peer did not answer within {patience:?}: {what}"))
+            }
             Err(RecvTimeoutError::Disconnected) => fail(format!("the peer died before it answered: {what}")),
         }
     }

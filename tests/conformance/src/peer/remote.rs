@@ -3,7 +3,9 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use dat_types::{ConnectionKind, DtoCompletion, DtoOperation, DtoStatus, EvdFlags, ObjectId, Privileges, RmrTriplet};
+use dat_types::{
+    ConnectionKind, DtoCompletion, DtoOperation, DtoStatus, EvdFlags, ObjectId, Privileges, RmrTriplet,
+};
 
 use super::Peer;
 use super::command::{Answer, AttrSpec, Command};
@@ -59,14 +61,15 @@ impl RemoteSide {
     pub(crate) fn with_backlog(peer: Arc<Peer>, attr: &AttrSpec, backlog: i32) -> Result<RemoteSide, Stop> {
         let Answer::Address(address) = peer.call(Command::Address)? else { return odd("Address") };
         let (pz, _) = made(&peer, Command::Pz)?;
-        let evd = |qlen, flags: EvdFlags| made(&peer, Command::Evd { qlen, flags: flags.bits() }).map(|made| made.0);
+        let evd = |qlen, flags: EvdFlags| {
+            made(&peer, Command::Evd { qlen, flags: flags.bits() }).map(|made| made.0)
+        };
         let recv = evd(128, EvdFlags::DTO)?;
         let request_evd = evd(128, EvdFlags::DTO)?;
         let conn = evd(16, EvdFlags::CONNECTION)?;
         let crs = evd(backlog, EvdFlags::CR)?;
         let region = region(&peer, pz, REGION, Privileges::ALL)?;
-        let (ep, id) =
-            made(&peer, Command::Ep { pz, recv, request: request_evd, conn, attr: attr.clone() })?;
+        let (ep, id) = made(&peer, Command::Ep { pz, recv, request: request_evd, conn, attr: attr.clone() })?;
         let answer = peer.call(Command::Psp { evd: crs, by_provider: false })?;
         let Answer::Listening { handle: psp, port } = answer else { return odd("Psp") };
         Ok(RemoteSide {
@@ -193,13 +196,14 @@ impl RemoteSide {
         self.send_with(offset, len, cookie, dat_types::CompletionFlags::empty())
     }
 
-    pub(crate) fn send_with(&self, offset: u64, len: u32, cookie: u64, flags: dat_types::CompletionFlags) -> Outcome {
+    pub(crate) fn send_with(
+        &self,
+        offset: u64,
+        len: u32,
+        cookie: u64,
+        flags: dat_types::CompletionFlags,
+    ) -> Outcome {
         self.tell(Command::Send { ep: self.ep, lmr: self.lmr, offset, len, cookie, flags: flags.bits() })
-    }
-
-    pub(crate) fn write(&self, offset: u64, len: u32, cookie: u64, to: RmrTriplet) -> Outcome {
-        let to = (to.address, to.length, to.context);
-        self.tell(Command::Write { ep: self.ep, lmr: self.lmr, offset, len, cookie, to })
     }
 
     pub(crate) fn disconnect(&self, graceful: bool) -> Outcome {

@@ -1,0 +1,197 @@
+//! A connection as both halves of a channel see it: shared memory, the peer, and how to wake it.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Instant;
+
+use crate::channel::Chan;
+use crate::device::Dev;
+use crate::handshake::{self, CMA, Hello, MEMBARRIER, Packet};
+use crate::lock::Lock;
+use crate::one_sided;
+use crate::peer::Peer;
+use crate::segment::Segment;
+use crate::wait;
+
+/// A connection, from the handshake on.
+pub(crate) struct Link {
+    pub(crate) segment: Segment,
+    pub(crate) peer: Arc<Peer>,
+    pub(crate) hello: Hello,
+    pub(crate) recv_wake: Option<Arc<OwnedFd>>,
+    pub(crate) send_wake: Option<Arc<OwnedFd>>,
+    /// The arms of the peer's queues that were answered with a wake-up.
+    pub(crate) woke: [AtomicU32; 2],
+    /// One side does not take part in memory barriers: publishing needs a fence.
+    pub(crate) fence: bool,
+    /// Access through the kernel works both ways.
+    pub(crate) cma: AtomicBool,
+    pub(crate) cma_reason: String,
+    pub(crate) socket: Arc<OwnedFd>,
+    pub(crate) asked: Lock<Vec<(u64, bool)>>,
+    pub(crate) active: bool,
+    pub(crate) token: u64,
+}
+
+impl Link {
+    #[allow(clippy::too_many_arguments, reason = "a handshake's parts")]
+    pub(crate) fn new(
+        chan: &Chan,
+        segment: Segment,
+        socket: Arc<OwnedFd>,
+        token: u64,
+        pid: u32,
+        hello: Hello,
+        mut fds: impl Iterator<Item = OwnedFd>,
+        active: bool,
+    ) -> Link {
+        let keys = fds.next();
+        let peer = chan.dev.peer(pid, hello.device, keys);
+        let mut wake = |id: u64| if id == 0 { None } else { fds.next().map(|fd| peer.wake(id, fd)) };
+        let (recv_wake, send_wake) = (wake(hello.recv_queue), wake(hello.send_queue));
+        let (cma, cma_reason) = if !chan.dev.params.cma || hello.flags & CMA == 0 {
+            (false, "switched off".to_owned())
+        } else {
+            match one_sided::try_nonce(pid, hello.probe, hello.nonce) {
+                Ok(()) => (true, String::new()),
+                Err(reason) => (false, reason),
+            }
+        };
+        Link {
+            segment,
+            peer,
+            fence: !chan.dev.barriers || hello.flags & MEMBARRIER == 0,
+            hello,
+            recv_wake,
+            send_wake,
+            woke: Default::default(),
+            cma: AtomicBool::new(cma),
+            cma_reason,
+            socket,
+            asked: Lock::default(),
+            active,
+            token,
+        }
+    }
+
+    /// After publishing a frame.
+    #[inline]
+    pub(crate) fn wake_receiver(&self) {
+        wait::light_barrier(self.fence);
+        let armed = self.segment.peer().recv_armed.load(Ordering::Relaxed);
+        if armed != 0 {
+            self.wake(0, armed, &self.recv_wake);
+        }
+    }
+
+    /// After finishing the peer's requests.
+    #[inline]
+    pub(crate) fn wake_sender(&self) {
+        wait::light_barrier(self.fence);
+        let armed = self.segment.peer().send_armed.load(Ordering::Relaxed);
+        if armed != 0 {
+            self.wake(1, armed, &self.send_wake);
+        }
+    }
+
+    /// Wakes a sleeping queue of the peer, once for each sleep.
+    #[cold]
+    fn wake(&self, which: usize, armed: u32, fd: &Option<Arc<OwnedFd>>) {
+        if self.woke[which].swap(armed, Ordering::Relaxed) != armed
+            && let Some(fd) = fd
+        {
+            // An eventfd's counter of 2^64 - 2 is the only thing that could block, and one of ours never gets there.
+            let _ = rustix::io::write(&**fd, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// Has the peer's event thread look after the connection.
+    #[cold]
+    pub(crate) fn kick(&self) {
+        // When the socket is full the peer has enough to wake up for.
+        let _ = handshake::send(&*self.socket, &Packet::Kick, &[]);
+    }
+
+    /// Asks for memory of the peer's, once.
+    #[cold]
+    pub(crate) fn ask_for(&self, map: u64, write: bool) {
+        let mut asked = self.asked.lock();
+        if !asked.contains(&(map, write)) {
+            let sent = handshake::send(&*self.socket, &Packet::MapRequest { map, write }, &[]);
+            if sent.is_ok() {
+                asked.push((map, write));
+            }
+        }
+    }
+
+    pub(crate) fn peer_left(&self, deadline: Instant) -> bool {
+        let busy = &self.segment.peer().busy;
+        let before = busy.load(Ordering::SeqCst);
+        while before % 2 == 1 && busy.load(Ordering::Acquire) == before {
+            if Instant::now() >= deadline {
+                return false;
+            }
+            std::thread::yield_now();
+        }
+        true
+    }
+
+    /// Whether a message of this length can be fetched by its receiver from the sender's memory. That memory may be
+    /// mapped or not: the kernel's way must work, so that the receiver is never without one.
+    pub(crate) fn pull(&self, len: u64) -> bool {
+        len <= one_sided::CMA_MOST && self.cma.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn describe(&self, dev: &Dev) -> String {
+        let cma = self.cma.load(Ordering::Relaxed);
+        let why =
+            if cma || self.cma_reason.is_empty() { String::new() } else { format!(" ({})", self.cma_reason) };
+        let mode = match dev.params.one_sided {
+            crate::params::OneSided::Auto if cma => "mapped, else cma".to_owned(),
+            crate::params::OneSided::Auto => format!("mapped, else by the target, no cma{why}"),
+            crate::params::OneSided::Mapped => "mapped, else by the target (as configured)".to_owned(),
+            crate::params::OneSided::Cma if cma => "cma (as configured)".to_owned(),
+            crate::params::OneSided::Cma => {
+                format!("by the target: cma is configured but does not work{why}")
+            }
+            crate::params::OneSided::Target => "by the target (as configured)".to_owned(),
+        };
+        let large = if cma {
+            format!("mapped, else cma from {} bytes, else ring", dev.params.cma_threshold)
+        } else {
+            "ring".to_owned()
+        };
+        let wake = if self.fence { "fences" } else { "memory barriers" };
+        format!(
+            "ring {} KiB; one-sided {mode}; large messages {large}; wake-up with {wake}; peer pid {}; {} side",
+            self.segment.ring_bytes() / 1024,
+            self.peer.pid,
+            if self.active { "connecting" } else { "accepting" },
+        )
+    }
+}
+
+/// The process at the other end; 0 when it is not visible here.
+pub(crate) fn peer_pid(socket: &OwnedFd) -> Option<u32> {
+    peer_credentials(socket).map(|(pid, _)| pid)
+}
+
+/// Process and user at the other end.
+pub(crate) fn peer_credentials(socket: &OwnedFd) -> Option<(u32, u32)> {
+    let mut cred = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    use std::os::fd::AsRawFd;
+    // Not rustix's wrapper: that has no value for a process of another namespace, whose number is 0 here.
+    // SAFETY: `cred` and `len` are valid for the call.
+    let status = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut cred).cast(),
+            &raw mut len,
+        )
+    };
+    (status == 0 && len as usize == size_of::<libc::ucred>()).then_some((cred.pid as u32, cred.uid))
+}

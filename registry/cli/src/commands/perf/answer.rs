@@ -1,0 +1,54 @@
+//! The listening side of perf: the other half of each hot loop.
+
+use crate::commands::ping::answer::check_length;
+use crate::failure::Outcome;
+use crate::link::Link;
+use crate::protocol::Control;
+
+/// Answers each message with one as long.
+pub fn ping_pong(link: &mut Link, messages: u32, length: u32) -> Outcome {
+    check_length(link, length)?;
+    link.tell(Control::Done)?;
+    for _ in 0..messages {
+        let message = link.receive()?;
+        link.release(message)?;
+        link.send(0, length, false)?;
+    }
+    link.settle(0)
+}
+
+/// Takes messages; says so after each batch.
+pub fn sink(link: &mut Link, messages: u32, batches: u32) -> Outcome {
+    link.tell(Control::Done)?;
+    for _ in 0..batches {
+        for _ in 0..messages {
+            let message = link.receive()?;
+            link.release(message)?;
+        }
+        link.tell(Control::Done)?;
+    }
+    Ok(())
+}
+
+/// Answers each write into the window with a write into the peer's.
+pub fn write_pong(link: &mut Link, writes: u32, length: u32) -> Outcome {
+    check_length(link, length)?;
+    let last = length as usize - 1;
+    link.window().write(last, &[0]);
+    link.tell(Control::Done)?;
+    for round in 0..writes {
+        let mark = mark(round);
+        link.watch(last, mark)?;
+        // The source is changed: what was posted from it must have gone.
+        link.settle(0)?;
+        link.put_byte(last, mark);
+        link.write(0, length, false)?;
+    }
+    link.settle(0)
+}
+
+/// What the last byte is in this round: never 0, never that of the round before.
+#[inline]
+pub fn mark(round: u32) -> u8 {
+    (round % 255 + 1) as u8
+}

@@ -1,0 +1,148 @@
+//! The measuring side of perf: the hot loops, and the samples made of them.
+
+use std::time::Instant;
+
+use super::answer::mark;
+use super::plan::Row;
+use crate::args::{Metric, Operation, Perf};
+use crate::cpu::{self, Place};
+use crate::failure::{Failure, Outcome};
+use crate::link::Link;
+use crate::protocol::Control;
+
+/// Samples taken of a row at least, and at most.
+const SAMPLES: std::ops::RangeInclusive<usize> = 3..=2000;
+
+/// A short run between two probes.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    /// Where the two processors were.
+    pub place: Place,
+    /// Time of one operation, in nanoseconds, one value per batch.
+    pub nanos: Vec<f64>,
+}
+
+/// Takes samples of a row until its time is up.
+pub fn row(link: &mut Link, row: &Row, perf: &Perf, peer_cpu: Option<usize>) -> Outcome<Vec<Sample>> {
+    let start = Instant::now();
+    let mut samples = Vec::new();
+    let mut before = probe(peer_cpu)?;
+    while samples.len() < *SAMPLES.start() || start.elapsed() < perf.seconds && samples.len() < *SAMPLES.end() {
+        let nanos = sample(link, row)?;
+        let after = probe(peer_cpu)?;
+        let place = match (before, after) {
+            (Some(before), Some(after)) => Place::between(before, after),
+            _ => Place::Unknown,
+        };
+        samples.push(Sample { place, nanos });
+        before = after;
+        // A row of slow operations: what there is must do.
+        if start.elapsed() > perf.side.timeout {
+            break;
+        }
+    }
+    Ok(samples)
+}
+
+/// The peer sleeps between samples, so its processor is free for the probe.
+fn probe(peer_cpu: Option<usize>) -> Outcome<Option<f64>> {
+    peer_cpu.map(cpu::probe).transpose()
+}
+
+fn sample(link: &mut Link, row: &Row) -> Outcome<Vec<f64>> {
+    match (row.operation, row.metric) {
+        (Operation::Send, Metric::Latency) => ping_pong(link, row),
+        (Operation::Write, Metric::Latency) if row.is_one_way() => write_pong(link, row),
+        (Operation::Write | Operation::Read, Metric::Latency) => to_completion(link, row),
+        (Operation::Send, _) => stream_of_messages(link, row),
+        (Operation::Write | Operation::Read, _) => stream(link, row),
+    }
+}
+
+fn ping_pong(link: &mut Link, row: &Row) -> Outcome<Vec<f64>> {
+    link.ask(Control::PingPong { messages: row.batch * row.batches, length: row.size })?;
+    batches(row, 2, |_, _| {
+        for _ in 0..row.batch {
+            link.send(0, row.size, false)?;
+            let message = link.receive()?;
+            link.release(message)?;
+        }
+        Ok(())
+    })
+    .and_then(|times| link.settle(0).map(|()| times))
+}
+
+fn write_pong(link: &mut Link, row: &Row) -> Outcome<Vec<f64>> {
+    let last = row.size as usize - 1;
+    link.window().write(last, &[0]);
+    link.ask(Control::WritePong { writes: row.batch * row.batches, length: row.size })?;
+    batches(row, 2, |batch, _| {
+        for i in 0..row.batch {
+            let mark = mark(batch * row.batch + i);
+            link.settle(0)?;
+            link.put_byte(last, mark);
+            link.write(0, row.size, false)?;
+            link.watch(last, mark)?;
+        }
+        Ok(())
+    })
+    .and_then(|times| link.settle(0).map(|()| times))
+}
+
+fn to_completion(link: &mut Link, row: &Row) -> Outcome<Vec<f64>> {
+    batches(row, 1, |_, _| {
+        for _ in 0..row.batch {
+            post(link, row, 0, false)?;
+            link.settle(0)?;
+        }
+        Ok(())
+    })
+}
+
+fn stream_of_messages(link: &mut Link, row: &Row) -> Outcome<Vec<f64>> {
+    link.ask(Control::Sink { messages: row.batch, batches: row.batches })?;
+    batches(row, 1, |_, every| {
+        flood(link, row, every)?;
+        match link.hear()? {
+            Control::Done => Ok(()),
+            other => Err(Failure::new(format!("the peer answered {other:?}"))),
+        }
+    })
+}
+
+fn stream(link: &mut Link, row: &Row) -> Outcome<Vec<f64>> {
+    batches(row, 1, |_, every| flood(link, row, every))
+}
+
+/// A batch with as many operations under way as the connection takes, and one completion in `every`.
+#[inline]
+fn flood(link: &mut Link, row: &Row, every: u32) -> Outcome {
+    let window = u64::from(link.depth());
+    for i in 0..row.batch {
+        link.settle(window - 1)?;
+        // The last one of a batch tells that all before it are done.
+        let silent = (i + 1) % every != 0 && i + 1 != row.batch;
+        post(link, row, i, silent)?;
+    }
+    link.settle(0)
+}
+
+#[inline]
+fn post(link: &mut Link, row: &Row, index: u32, silent: bool) -> Outcome {
+    match row.operation {
+        Operation::Send => link.send(index, row.size, silent),
+        Operation::Write => link.write(index, row.size, silent),
+        Operation::Read => link.read(index, row.size, silent),
+    }
+}
+
+/// Times the batches of a sample; `parts` operations make one step of a batch.
+fn batches(row: &Row, parts: u32, mut batch: impl FnMut(u32, u32) -> Outcome) -> Outcome<Vec<f64>> {
+    let mut times = Vec::with_capacity(row.batches as usize);
+    for number in 0..row.batches {
+        let start = Instant::now();
+        batch(number, row.every)?;
+        times.push(start.elapsed().as_nanos() as f64 / f64::from(row.batch * parts));
+    }
+    Ok(times)
+}

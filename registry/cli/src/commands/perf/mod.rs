@@ -1,0 +1,128 @@
+//! `dat perf`: how fast is it?
+//!
+//! Batches are short and the tenth percentile of them counts, because on a shared machine an average measures the
+//! neighbours. A probe before and after each sample tells how far apart the two processors were.
+
+pub(crate) mod answer;
+mod measure;
+mod plan;
+mod plot;
+mod report;
+
+use std::fs;
+use std::process::ExitCode;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+
+use crate::args::Perf;
+use crate::cpu;
+use crate::failure::{Context, Outcome};
+use crate::link::{Link, Shape};
+use crate::output::Shared;
+use crate::peer::Peer;
+use crate::serve;
+use crate::units::{Cpus, show_size};
+use report::Line;
+
+/// Operations under way at most.
+const DEPTH: u32 = 64;
+
+/// Measures, or is the peer.
+pub fn run(shared: &Shared, perf: &Perf) -> Outcome<ExitCode> {
+    let cpus = processors(perf);
+    if let Some(qual) = perf.side.listen {
+        if let Some(cpus) = cpus {
+            cpu::pin(cpus.peer)?;
+        }
+        return serve::listening(shared, &perf.name, qual, &perf.side);
+    }
+    let ia = shared.ia(&perf.name).open()?;
+    let limit = perf.side.timeout;
+    let peer = match perf.side.connect {
+        Some(target) => {
+            if let Some(cpus) = cpus {
+                cpu::pin(cpus.own)?;
+            }
+            Peer::elsewhere(target)
+        }
+        None => Peer::start(shared, &ia, limit, cpus)?,
+    };
+    let peer_cpu = cpus.filter(|_| peer.is_ours()).map(|cpus| cpus.peer);
+    let sizes = plan::sizes(perf);
+    let bar = progress(sizes.len() * plan::rows(perf, 1, DEPTH).len());
+    let (mut lines, mut path) = (Vec::new(), String::new());
+    for &size in &sizes {
+        let shape = Shape { size, depth: DEPTH, wait: perf.wait, limit };
+        let mut link = Link::connect(&ia, peer.target, shape)?;
+        path = link.path();
+        for row in plan::rows(perf, size, link.depth()) {
+            let what = format!("{} {} of {}", row.operation.name(), row.metric.name(), show_size(size));
+            bar.set_message(what.clone());
+            let samples = measure::row(&mut link, &row, perf, peer_cpu)
+                .context(|| format!("{what} bytes with {}", peer.describe()))?;
+            lines.extend(report::lines(&row, &samples));
+            bar.inc(1);
+        }
+        link.close()?;
+    }
+    bar.finish_and_clear();
+    // Sizes were measured one by one; a table is read test by test.
+    lines.sort_by_key(|line: &Line| (line.operation as u8, line.metric as u8, line.size, line.place));
+    let title = title(ia.name(), &peer, cpus, perf.wait);
+    if let Some(file) = &perf.plot {
+        fs::write(file, plot::svg(&title, &lines)).context(|| format!("{} cannot be written", file.display()))?;
+    }
+    shared.print(
+        || {
+            json!({
+                "name": ia.name(),
+                "peer": peer.describe(),
+                "path": path,
+                "cpus": cpus.map(|cpus| [cpus.own, cpus.peer]),
+                "wait": perf.wait,
+                "depth": DEPTH,
+                "results": lines,
+            })
+        },
+        || format!("{title}\npath: {path}\n{}{LEGEND}", report::text(&lines)),
+    )?;
+    Ok(ExitCode::SUCCESS)
+}
+
+const LEGEND: &str = "P10 is the tenth percentile of the batches from the best one, G is 10^9, M is 10^6. PLACE is how \
+                      far apart the\nprocessors were: compare figures of one place only.";
+
+/// The two processors; none when that is wished, or there are not two.
+fn processors(perf: &Perf) -> Option<Cpus> {
+    match (perf.no_pin, perf.cpus) {
+        (true, _) => None,
+        (false, Some(chosen)) => Some(chosen),
+        (false, None) => {
+            let two = cpu::two();
+            if two.is_none() {
+                eprintln!("dat: there is one processor only: neither side is pinned, and each waits for the other");
+            }
+            two
+        }
+    }
+}
+
+fn title(name: &str, peer: &Peer, cpus: Option<Cpus>, wait: bool) -> String {
+    let pinned = match cpus {
+        Some(cpus) if peer.is_ours() => format!("processors {} and {}", cpus.own, cpus.peer),
+        Some(cpus) => format!("processor {} here", cpus.own),
+        None => "not pinned".to_owned(),
+    };
+    let how = if wait { "sleeping" } else { "polling" };
+    format!("{name}: with {}; {pinned}; {how}", peer.describe())
+}
+
+/// On standard error, when that is a terminal.
+fn progress(rows: usize) -> ProgressBar {
+    let bar = ProgressBar::new(rows as u64);
+    // The template is fixed and right; the plain style is as good.
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}, {eta} to go");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar
+}

@@ -1,0 +1,107 @@
+//! The listening side of ping and perf. It does what the connecting side asks for, one connection after the other.
+
+use std::io::{self, Read};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use dat::{EvdFlags, Event, Ia};
+use serde_json::json;
+
+use crate::args::{Peer, Side};
+use crate::commands::{perf, ping};
+use crate::failure::{Failure, Outcome};
+use crate::link::{self, Link};
+use crate::output::{self, Shared};
+use crate::protocol::Control;
+use crate::units::Target;
+
+/// How to serve.
+#[derive(Debug)]
+pub struct Serving<'a> {
+    /// Where to listen; a free qualifier otherwise.
+    pub qual: Option<u64>,
+    /// End after one connection.
+    pub once: bool,
+    /// Longest wait for anything within a connection's work.
+    pub limit: Duration,
+    /// Set from outside to end.
+    pub stop: &'a AtomicBool,
+}
+
+/// Serves until told to stop.
+pub fn serve(ia: &Ia, serving: &Serving<'_>, ready: impl FnOnce(Target) -> Outcome) -> Outcome {
+    let requests = ia.evd_of(64, EvdFlags::CR)?;
+    let psp = link::listen(ia, serving.qual, &requests)?;
+    ready(Target { address: ia.address()?, qual: psp.conn_qual() })?;
+    let stopped = || serving.stop.load(Ordering::Acquire);
+    while !stopped() {
+        let Some(Event::Request(request)) = requests.wait(Duration::from_millis(50))? else { continue };
+        let outcome = Link::accept(ia, request, serving.limit).and_then(|link| session(link, &stopped));
+        // The peer's fault is not the end of a server.
+        if let Err(failure) = outcome {
+            if serving.once {
+                return Err(failure.because_of("the connection failed"));
+            }
+            eprintln!("{}", failure.because_of("a connection failed; still listening"));
+        }
+        if serving.once {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn session(mut link: Link, stopped: &impl Fn() -> bool) -> Outcome {
+    while let Some(control) = link.idle(stopped)? {
+        match control {
+            Control::Echo { seed, length } => ping::answer::echo(&mut link, seed, length)?,
+            Control::Verify { seed, length } => ping::answer::verify(&mut link, seed, length)?,
+            Control::Fill { seed, length } => ping::answer::fill(&mut link, seed, length)?,
+            Control::PingPong { messages, length } => perf::answer::ping_pong(&mut link, messages, length)?,
+            Control::Sink { messages, batches } => perf::answer::sink(&mut link, messages, batches)?,
+            Control::WritePong { writes, length } => perf::answer::write_pong(&mut link, writes, length)?,
+            other => return Err(Failure::new(format!("the peer asks for nothing: {other:?}"))),
+        }
+    }
+    Ok(())
+}
+
+/// `--listen`.
+pub fn listening(shared: &Shared, name: &str, qual: u64, side: &Side) -> Outcome<ExitCode> {
+    let ia = shared.ia(name).open()?;
+    let stop = AtomicBool::new(false);
+    let serving = Serving { qual: Some(qual), once: side.once, limit: side.timeout, stop: &stop };
+    serve(&ia, &serving, |target| {
+        shared.print(|| json!({ "ready": { "address": target.address, "qual": target.qual } }), || show_ready(target))
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The hidden command: a peer that ping or perf started.
+pub fn as_child(shared: &Shared, peer: &Peer) -> Outcome<ExitCode> {
+    let ia = shared.ia(&peer.name).open()?;
+    // Detached: it lives as long as the process, and ends it when whoever started it has gone, however that went.
+    thread::spawn(|| {
+        let mut byte = [0];
+        while matches!(io::stdin().read(&mut byte), Ok(1..)) {}
+        std::process::exit(0);
+    });
+    let stop = AtomicBool::new(false);
+    let limit = Duration::from_millis(peer.timeout_ms);
+    let serving = Serving { qual: None, once: false, limit, stop: &stop };
+    serve(&ia, &serving, |target| output::print(&show_ready(target)))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The first line of a listening side's output.
+fn show_ready(target: Target) -> String {
+    format!("ready {} {}", target.address, target.qual)
+}
+
+/// The reverse.
+pub fn parse_ready(line: &str) -> Option<Target> {
+    let mut words = line.strip_prefix("ready ")?.split_whitespace();
+    Some(Target { address: words.next()?.parse().ok()?, qual: words.next()?.parse().ok()? })
+}
