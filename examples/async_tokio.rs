@@ -46,11 +46,9 @@ async fn server(ia: &Ia, port: Option<u64>, tell: oneshot::Sender<u64>) -> Outco
     for _ in 0..4 {
         ep.recv(pz.buffer(64)?).map_err(|refused| refused.error)?;
     }
-    let listener = if let Some(port) = port { ia.listen(port, &evd)? } else { ia.listen_any(&evd)? };
+    let listener = port.map_or_else(|| ia.listen_any(&evd), |port| ia.listen(port, &evd))?;
     println!("server: listening on {}", listener.conn_qual());
-    // Nobody listens to this in the role of a server alone.
     let _ = tell.send(listener.conn_qual());
-
     let mut received = 0;
     loop {
         match events.next().await? {
@@ -65,8 +63,7 @@ async fn server(ia: &Ia, port: Option<u64>, tell: oneshot::Sender<u64>) -> Outco
                 let buffer = ep.reclaim(&done).ok_or("the completion is of another endpoint")?;
                 ep.recv(buffer).map_err(|refused| refused.error)?;
             }
-            // Receives that were still posted when the connection ended.
-            Event::Completion(_) => {}
+            Event::Completion(_) => {} // A receive that was still posted when the connection ended.
             other => return Err(format!("unexpected: {other:?}").into()),
         }
     }

@@ -5,7 +5,7 @@
 //! In one process: `hello_send NAME threads`; the only way with `loopback0`.
 #![forbid(unsafe_code)]
 
-use std::process::Command;
+use std::process::{Child, Command};
 use std::thread;
 use std::time::Duration;
 
@@ -16,39 +16,36 @@ type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 /// The connection qualifier: to DAT what a port is to TCP.
 const PORT: u64 = 4711;
 /// Nothing here takes longer; every wait has a limit.
-const LIMIT: Duration = Duration::from_secs(10);
+const LIMIT: Duration = Duration::from_secs(30);
 
 fn main() -> Outcome<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let name = arguments.first().map_or("shm0", String::as_str);
     let port = arguments.get(2).map_or(Ok(PORT), |port| port.parse())?;
     match arguments.get(1).map(String::as_str) {
-        Some("server") => server(name, Some(port), |port| Ok(println!("server: listening on {port}"))),
+        Some("server") => server(name, Some(port), |port| println!("server: listening on {port}")),
         Some("client") => client(name, port),
         Some("threads") => thread::scope(|scope| {
             let mut other = None;
-            server(name, None, |port| Ok(other = Some(scope.spawn(move || client(name, port)))))?;
+            server(name, None, |port| other = Some(scope.spawn(move || client(name, port))))?;
             other.map_or(Ok(()), |client| client.join().expect("the client does not panic"))
         }),
         Some(other) => Err(format!("{other}: the role is server, client or threads").into()),
         None => {
             let mut other = None;
-            server(name, None, |port| {
-                let client = ["client", &port.to_string()].map(str::to_owned);
-                other = Some(Command::new(std::env::current_exe()?).arg(name).args(client).spawn()?);
-                Ok(())
-            })?;
-            let status = other.map(|mut client| client.wait()).transpose()?;
-            if status.is_some_and(|status| status.success()) {
-                Ok(())
-            } else {
-                Err("the client failed".into())
-            }
+            server(name, None, |port| other = Some(start_client(name, port)))?;
+            let status = other.ok_or("the client was not started")??.wait()?;
+            if status.success() { Ok(()) } else { Err("the client failed".into()) }
         }
     }
 }
 
-fn server(name: &str, port: Option<u64>, listening: impl FnOnce(u64) -> Outcome<()>) -> Outcome<()> {
+/// This program once more, as the client.
+fn start_client(name: &str, port: u64) -> std::io::Result<Child> {
+    Command::new(std::env::current_exe()?).args([name, "client", &port.to_string()]).spawn()
+}
+
+fn server(name: &str, port: Option<u64>, listening: impl FnOnce(u64)) -> Outcome<()> {
     // The adapter; and a protection zone: memory and endpoints of one zone may be used together.
     let ia = dat::open(name)?;
     let pz = ia.pz()?;
@@ -59,12 +56,9 @@ fn server(name: &str, port: Option<u64>, listening: impl FnOnce(u64) -> Outcome<
     // A message is received into a buffer posted before. The endpoint owns the buffer from here on.
     ep.recv(pz.buffer(64)?).map_err(|refused| refused.error)?;
 
-    let listener =
-        if let Some(port) = port { ia.listen(port, &connections)? } else { ia.listen_any(&connections)? };
-    listening(listener.conn_qual())?;
-    // A person in another terminal may take a minute; the second process does not.
-    let patience = if port.is_some() { Duration::from_secs(60) } else { LIMIT };
-    let Some(Event::Request(mut request)) = connections.wait(patience)? else {
+    let listener = port.map_or_else(|| ia.listen_any(&connections), |port| ia.listen(port, &connections))?;
+    listening(listener.conn_qual());
+    let Some(Event::Request(mut request)) = connections.wait(LIMIT)? else {
         return Err("nobody asked to connect".into());
     };
     println!("server: {:?} wants to connect", String::from_utf8_lossy(request.private_data()));

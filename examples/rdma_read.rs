@@ -5,7 +5,7 @@
 //! In one process: `rdma_read NAME threads`; the only way with `loopback0`.
 #![forbid(unsafe_code)]
 
-use std::process::Command;
+use std::process::{Child, Command};
 use std::thread;
 use std::time::Duration;
 
@@ -16,39 +16,36 @@ type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 /// The connection qualifier: to DAT what a port is to TCP.
 const PORT: u64 = 4711;
 /// Nothing here takes longer; every wait has a limit.
-const LIMIT: Duration = Duration::from_secs(10);
+const LIMIT: Duration = Duration::from_secs(30);
 
 fn main() -> Outcome<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let name = arguments.first().map_or("shm0", String::as_str);
     let port = arguments.get(2).map_or(Ok(PORT), |port| port.parse())?;
     match arguments.get(1).map(String::as_str) {
-        Some("server") => server(name, Some(port), |port| Ok(println!("server: listening on {port}"))),
+        Some("server") => server(name, Some(port), |port| println!("server: listening on {port}")),
         Some("client") => client(name, port),
         Some("threads") => thread::scope(|scope| {
             let mut other = None;
-            server(name, None, |port| Ok(other = Some(scope.spawn(move || client(name, port)))))?;
+            server(name, None, |port| other = Some(scope.spawn(move || client(name, port))))?;
             other.map_or(Ok(()), |client| client.join().expect("the client does not panic"))
         }),
         Some(other) => Err(format!("{other}: the role is server, client or threads").into()),
         None => {
             let mut other = None;
-            server(name, None, |port| {
-                let client = ["client", &port.to_string()].map(str::to_owned);
-                other = Some(Command::new(std::env::current_exe()?).arg(name).args(client).spawn()?);
-                Ok(())
-            })?;
-            let status = other.map(|mut client| client.wait()).transpose()?;
-            if status.is_some_and(|status| status.success()) {
-                Ok(())
-            } else {
-                Err("the client failed".into())
-            }
+            server(name, None, |port| other = Some(start_client(name, port)))?;
+            let status = other.ok_or("the client was not started")??.wait()?;
+            if status.success() { Ok(()) } else { Err("the client failed".into()) }
         }
     }
 }
 
-fn server(name: &str, port: Option<u64>, listening: impl FnOnce(u64) -> Outcome<()>) -> Outcome<()> {
+/// This program once more, as the client.
+fn start_client(name: &str, port: u64) -> std::io::Result<Child> {
+    Command::new(std::env::current_exe()?).args([name, "client", &port.to_string()]).spawn()
+}
+
+fn server(name: &str, port: Option<u64>, listening: impl FnOnce(u64)) -> Outcome<()> {
     let ia = dat::open(name)?;
     let pz = ia.pz()?;
     let connections = ia.evd(8)?;
@@ -59,15 +56,13 @@ fn server(name: &str, port: Option<u64>, listening: impl FnOnce(u64) -> Outcome<
     let region = pz.region(4096, Privileges::LOCAL_READ | Privileges::REMOTE_READ)?;
     region.write(0, text);
 
-    let listener =
-        if let Some(port) = port { ia.listen(port, &connections)? } else { ia.listen_any(&connections)? };
-    listening(listener.conn_qual())?;
-    let patience = if port.is_some() { Duration::from_secs(60) } else { LIMIT };
-    let Some(Event::Request(mut request)) = connections.wait(patience)? else {
+    let listener = port.map_or_else(|| ia.listen_any(&connections), |port| ia.listen(port, &connections))?;
+    listening(listener.conn_qual());
+    let Some(Event::Request(mut request)) = connections.wait(LIMIT)? else {
         return Err("nobody asked to connect".into());
     };
     // The right to read these bytes, and nothing else, goes to the client with the acceptance.
-    request.accept(&ep, &encode(region.remote(..text.len())))?;
+    request.accept(&ep, encode(region.remote(..text.len())).as_bytes())?;
     expect(&connections, ConnectionKind::Established)?;
     println!("server: a client may read {} bytes; I wait for it to leave", text.len());
     expect(&connections, ConnectionKind::Disconnected)
@@ -80,7 +75,7 @@ fn client(name: &str, port: u64) -> Outcome<()> {
     let ep =
         ia.ep(&pz).connect_evd(&connections).request_evd(&completions).recv_evd(&completions).create()?;
     let data = ep.connect(ia.address()?, port).timeout(LIMIT).establish()?;
-    let source = decode(&data).ok_or("the server sent no memory to read")?;
+    let source = decode(&data)?;
     println!("client: may read {} bytes at {:#x} of the server", source.length, source.address);
 
     // As long as what is read; `read` fills the whole buffer.
@@ -109,15 +104,13 @@ fn expect(evd: &Evd, wanted: ConnectionKind) -> Outcome<()> {
     }
 }
 
-/// What the client must know of the server's memory, as bytes: address, length, key.
-fn encode(memory: RmrTriplet) -> Vec<u8> {
-    [&memory.address.to_le_bytes()[..], &memory.length.to_le_bytes(), &memory.context.to_le_bytes()].concat()
+/// What the client must know of the server's memory: address, length, key. Any form will do that both sides know.
+fn encode(memory: RmrTriplet) -> String {
+    format!("{} {} {}", memory.address, memory.length, memory.context)
 }
 
-fn decode(bytes: &[u8]) -> Option<RmrTriplet> {
-    let (address, rest) = bytes.split_first_chunk()?;
-    let (length, rest) = rest.split_first_chunk()?;
-    let (context, _) = rest.split_first_chunk()?;
-    let (length, context) = (u32::from_le_bytes(*length), u32::from_le_bytes(*context));
-    Some(RmrTriplet { address: u64::from_le_bytes(*address), length, context })
+fn decode(data: &[u8]) -> Outcome<RmrTriplet> {
+    let mut words = std::str::from_utf8(data)?.split(' ');
+    let mut next = || words.next().ok_or("the server sent no memory");
+    Ok(RmrTriplet { address: next()?.parse()?, length: next()?.parse()?, context: next()?.parse()? })
 }

@@ -4,6 +4,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -24,7 +25,8 @@ impl Run {
     pub fn new(program: &str) -> Run {
         let mut command = Command::new(program);
         command.current_dir(root()).stdin(Stdio::null());
-        Run { command, shown: program.to_owned(), deadline: Duration::from_secs(600) }
+        let name = Path::new(program).file_name().unwrap_or(OsStr::new(program));
+        Run { command, shown: name.to_string_lossy().into_owned(), deadline: Duration::from_secs(600) }
     }
 
     /// Adds arguments.

@@ -28,7 +28,8 @@ impl Buffer {
     pub(crate) fn new(pz: &Pz, len: usize) -> Result<Buffer> {
         let engine = &pz.0.ia.engine;
         let memory = engine.alloc(len as u64)?;
-        let lmr = engine.lmr_create(&pz.0.engine, memory, Privileges::LOCAL_READ | Privileges::LOCAL_WRITE)?;
+        let lmr =
+            engine.lmr_create(&pz.0.engine, memory, Privileges::LOCAL_READ | Privileges::LOCAL_WRITE)?;
         Ok(Buffer { lmr, len, _pz: pz.clone() })
     }
 

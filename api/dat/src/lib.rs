@@ -64,12 +64,12 @@ pub use dat_engine as engine;
 pub use dat_plugin as plugin;
 pub use dat_registry as registry;
 pub use dat_types::{
-    AsyncReason, CloseFlags, CompletionFlags, ConnectFlags, ConnectionKind, DtoCompletion, DtoOperation, DtoStatus,
-    EpAttr, EpState, Error, EvdFlags, IaAttr, LmrTriplet, ObjectId, Privileges, ProviderAttr, PspFlags, Qos, Result,
-    ReturnCode, ReturnType, RmrTriplet, Subtype, Timeout,
+    AsyncReason, CloseFlags, CompletionFlags, ConnectFlags, ConnectionKind, DtoCompletion, DtoOperation,
+    DtoStatus, EpAttr, EpState, Error, EvdFlags, IaAttr, LmrTriplet, ObjectId, Privileges, ProviderAttr,
+    PspFlags, Qos, Result, ReturnCode, ReturnType, RmrTriplet, Subtype, Timeout,
 };
 pub use ep::{Connect, Ep, EpBuilder, Post, Refused};
-pub use evd::{Event, Evd};
+pub use evd::{Evd, Event};
 pub use ia::{Ia, IaBuilder, open};
 pub use listener::{Psp, Request};
 pub use pz::Pz;

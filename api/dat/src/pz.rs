@@ -57,7 +57,12 @@ impl Pz {
     /// Until the region is freed and all operations that name it have completed: the range stays mapped, readable, and
     /// writable where a write right is asked for; and no Rust reference to it is used while an operation, or a peer
     /// with a remote right, may write to it.
-    pub unsafe fn register_foreign(&self, address: *mut u8, len: usize, privileges: Privileges) -> Result<Region> {
+    pub unsafe fn register_foreign(
+        &self,
+        address: *mut u8,
+        len: usize,
+        privileges: Privileges,
+    ) -> Result<Region> {
         // SAFETY: the caller's promise, which is the one asked for.
         let memory = unsafe { Memory::foreign(address as u64, len as u64, None) };
         Region::new(self, memory, privileges)

@@ -9,7 +9,7 @@ use async_io::Async;
 use dat_types::{Error, Result, ReturnType, Subtype};
 use futures_core::Stream;
 
-use crate::{Event, Evd};
+use crate::{Evd, Event};
 
 /// The events of a dispatcher as a stream that never ends by itself: an error is its last item. Needs no particular
 /// executor. One stream per dispatcher at a time.

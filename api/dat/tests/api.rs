@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use dat::registry::Registry;
 use dat::{
-    CloseFlags, CompletionFlags, ConnectionKind, DtoStatus, Ep, EpState, Event, Evd, Ia, IaBuilder, Privileges, Psp, Pz,
-    ReturnType,
+    CloseFlags, CompletionFlags, ConnectionKind, DtoStatus, Ep, EpState, Evd, Event, Ia, IaBuilder,
+    Privileges, Psp, Pz, ReturnType,
 };
 
 const LONG: Duration = Duration::from_secs(20);

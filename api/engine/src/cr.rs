@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
+use dat_plugin::host::ForkGuard;
 use dat_plugin::{Event, RejectReason};
 use dat_types::{Error, ObjectId, Result, ReturnType, Subtype};
 
@@ -20,6 +21,7 @@ struct CrInner {
     ia: ObjectId,
     owner: Weak<IaInner>,
     alive: AtomicBool,
+    fork: ForkGuard,
     /// The provider's name for it.
     request: u64,
     peer: Option<SocketAddr>,
@@ -51,6 +53,7 @@ impl Cr {
             ia: ia.id,
             owner: Arc::downgrade(ia),
             alive: AtomicBool::new(true),
+            fork: ForkGuard::new(),
             request: event.request,
             peer: event.peer.to_std(),
             peer_port: event.peer_port,
@@ -152,6 +155,9 @@ impl Cr {
 
     fn check(&self, call: &'static str) -> Result<Arc<IaInner>> {
         let dead = || error::freed(call, Subtype::HandleCr, "connection request", self.0.id);
+        if self.0.fork.forked() {
+            return Err(error::forked(call));
+        }
         if !self.0.alive.load(Ordering::Acquire) {
             return Err(dead());
         }
@@ -166,7 +172,12 @@ impl std::fmt::Debug for Cr {
 }
 
 impl IaInner {
-    pub(crate) fn check_private_data(&self, call: &'static str, position: Subtype, data: &[u8]) -> Result<()> {
+    pub(crate) fn check_private_data(
+        &self,
+        call: &'static str,
+        position: Subtype,
+        data: &[u8],
+    ) -> Result<()> {
         let max = self.attr().max_private_data as usize;
         if data.len() <= max {
             return Ok(());

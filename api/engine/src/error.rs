@@ -27,6 +27,14 @@ pub(crate) fn foreign(call: &'static str, subtype: Subtype, what: &str, id: Obje
     Error::new(call, ReturnType::InvalidHandle, subtype, message)
 }
 
+/// `DAT_INVALID_STATE` in a child made by fork.
+#[cold]
+pub(crate) fn forked(call: &'static str) -> Error {
+    let message =
+        "this process is a fork of the one that opened the IA and cannot use it; open one of its own";
+    Error::fixed(call, ReturnType::InvalidState, Subtype::HandleIa, message)
+}
+
 /// `DAT_INSUFFICIENT_RESOURCES`.
 pub(crate) fn resources(call: &'static str, subtype: Subtype, message: impl Into<String>) -> Error {
     Error::new(call, ReturnType::InsufficientResources, subtype, message)

@@ -9,8 +9,8 @@ use std::time::Duration;
 use dat_plugin::host::{Device, SpanTable};
 use dat_plugin::{Caps, DeviceAttr};
 use dat_types::{
-    AsyncReason, CloseFlags, CompletionFlags, EpCreator, Error, EventData, EvdFlags, IaAttr, MemTypes, ObjectId,
-    ProviderAttr, Qos, Result, ReturnType, Subtype,
+    AsyncReason, CloseFlags, CompletionFlags, EpCreator, EvdFlags, EventData, IaAttr, MemTypes, ObjectId,
+    ProviderAttr, Qos, Result, Subtype,
 };
 use parking_lot::Mutex;
 
@@ -79,11 +79,13 @@ impl Ia {
         const CALL: &str = "dat_ia_open";
         let attr = *device.attr();
         if options.async_evd_min_qlen <= 0 {
-            let message = format!("an async queue of {} events; at least 1 is needed", options.async_evd_min_qlen);
+            let message =
+                format!("an async queue of {} events; at least 1 is needed", options.async_evd_min_qlen);
             return Err(error::parameter(CALL, Subtype::Arg2, message));
         }
         let progress = Progress::new(&device).map_err(|source| {
-            error::resources(CALL, Subtype::ResourceDevice, "no descriptors for the IA's thread").with_source(source)
+            error::resources(CALL, Subtype::ResourceDevice, "no descriptors for the IA's thread")
+                .with_source(source)
         })?;
         let inner = Arc::new(IaInner {
             id: crate::next_id(),
@@ -256,8 +258,7 @@ impl IaInner {
             return Err(error::freed(call, Subtype::HandleIa, "IA", self.id));
         }
         if !self.in_own_process() {
-            let message = "this process is a fork of the one that opened the IA and cannot use it; open one of its own";
-            return Err(Error::new(call, ReturnType::InvalidState, Subtype::HandleIa, message));
+            return Err(error::forked(call));
         }
         let device = self.device.lock().clone();
         device.ok_or_else(|| error::freed(call, Subtype::HandleIa, "IA", self.id))

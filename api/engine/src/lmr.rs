@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-use dat_plugin::host::Memory;
+use dat_plugin::host::{ForkGuard, Memory};
 use dat_types::{LmrTriplet, ObjectId, Privileges, Result, RmrTriplet, Subtype};
 
 use crate::ep::WorkRing;
@@ -21,6 +21,7 @@ pub(crate) struct LmrInner {
     ia: ObjectId,
     owner: Weak<IaInner>,
     alive: AtomicBool,
+    fork: ForkGuard,
     context: u32,
     rmr_context: u32,
     memory: Memory,
@@ -75,13 +76,18 @@ impl Ia {
             .map_err(|failure| error::provider(CALL, failure))?;
         let rmr_context = registration.keys().rkey;
         let context = self.inner.spans.insert(registration).map_err(|_| {
-            error::resources(CALL, Subtype::ResourceMemoryRegion, "the IA's table of regions is full; free some")
+            error::resources(
+                CALL,
+                Subtype::ResourceMemoryRegion,
+                "the IA's table of regions is full; free some",
+            )
         })?;
         let lmr = Lmr(Arc::new(LmrInner {
             id: crate::next_id(),
             ia: self.inner.id,
             owner: Arc::downgrade(&self.inner),
             alive: AtomicBool::new(true),
+            fork: ForkGuard::new(),
             context,
             rmr_context,
             memory,
@@ -127,12 +133,20 @@ impl Lmr {
 
     /// The local triplet of `len` bytes at `offset`; checked when it is posted.
     pub fn triplet(&self, offset: u64, len: u32) -> LmrTriplet {
-        LmrTriplet { address: self.0.memory.addr().wrapping_add(offset), length: len, context: self.0.context }
+        LmrTriplet {
+            address: self.0.memory.addr().wrapping_add(offset),
+            length: len,
+            context: self.0.context,
+        }
     }
 
     /// The triplet a peer uses for `len` bytes at `offset`; checked when it is used.
     pub fn remote_triplet(&self, offset: u64, len: u32) -> RmrTriplet {
-        RmrTriplet { address: self.0.memory.addr().wrapping_add(offset), length: len, context: self.0.rmr_context }
+        RmrTriplet {
+            address: self.0.memory.addr().wrapping_add(offset),
+            length: len,
+            context: self.0.rmr_context,
+        }
     }
 
     /// `dat_lmr_query`.
@@ -153,6 +167,9 @@ impl Lmr {
     /// `dat_lmr_free`: both contexts are invalid afterwards. Work in flight that names it completes or fails; its
     /// memory is kept that long.
     pub fn free(&self) -> Result<()> {
+        if self.0.fork.forked() {
+            return Err(error::forked("dat_lmr_free"));
+        }
         if !self.0.alive.swap(false, Ordering::AcqRel) {
             return Err(error::freed("dat_lmr_free", Subtype::HandleLmr, "memory region", self.0.id));
         }

@@ -96,7 +96,8 @@ impl Progress {
     }
 
     fn next_wake(&self) -> Option<Duration> {
-        let timer = self.timers.lock().peek().map(|Reverse((at, _))| at.saturating_duration_since(Instant::now()));
+        let timer =
+            self.timers.lock().peek().map(|Reverse((at, _))| at.saturating_duration_since(Instant::now()));
         let tick = (!self.watched.lock().is_empty()).then_some(TICK);
         match (timer, tick) {
             (Some(a), Some(b)) => Some(a.min(b)),
@@ -207,6 +208,7 @@ pub(crate) fn sleep_on(poller: BorrowedFd<'_>, timeout: Option<Duration>) -> Res
         tv_sec: left.as_secs() as _,
         tv_nsec: left.subsec_nanos() as _,
     });
-    let mut events = [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 2];
+    let mut events =
+        [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 2];
     epoll::wait(poller, &mut events, timeout.as_ref()).map(|_| ())
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
+use dat_plugin::host::ForkGuard;
 use dat_types::{ObjectId, Result, ReturnType, Subtype};
 
 use crate::error;
@@ -20,6 +21,7 @@ pub(crate) struct PzInner {
     pub(crate) domain: u32,
     pub(crate) users: AtomicUsize,
     alive: AtomicBool,
+    fork: ForkGuard,
 }
 
 impl Pz {
@@ -32,6 +34,7 @@ impl Pz {
             domain: NEXT_DOMAIN.fetch_add(1, Ordering::Relaxed),
             users: AtomicUsize::new(0),
             alive: AtomicBool::new(true),
+            fork: ForkGuard::new(),
         }))
     }
 
@@ -52,7 +55,10 @@ impl Pz {
         self.check(CALL, self.0.ia)?;
         let users = self.0.users.load(Ordering::Acquire);
         if users > 0 {
-            let message = format!("{users} endpoints or registrations use protection zone {}; free them first", self.0.id);
+            let message = format!(
+                "{users} endpoints or registrations use protection zone {}; free them first",
+                self.0.id
+            );
             return Err(error::state(CALL, Subtype::PzInUse, message));
         }
         self.0.alive.store(false, Ordering::Release);
@@ -64,6 +70,9 @@ impl Pz {
 
     /// Fails unless alive and of `ia`.
     pub(crate) fn check(&self, call: &'static str, ia: ObjectId) -> Result<()> {
+        if self.0.fork.forked() {
+            return Err(error::forked(call));
+        }
         if !self.0.alive.load(Ordering::Acquire) {
             return Err(error::freed(call, Subtype::HandlePz, "protection zone", self.0.id));
         }

@@ -10,6 +10,8 @@ pub(crate) enum Sequel {
     Broken { ep: Arc<EpInner>, attempt: u64 },
     /// A graceful disconnect may have drained.
     Drained { ep: Arc<EpInner>, attempt: u64 },
+    /// A completion came before the event that the connection is up, which has to go first.
+    Early { ep: Arc<EpInner>, attempt: u64 },
     /// A completion did not fit on its dispatcher: the connection breaks, the async dispatcher is told.
     Overflow { ep: Arc<EpInner>, attempt: u64, evd: dat_types::ObjectId },
 }
@@ -23,6 +25,7 @@ pub(crate) fn perform(mut list: Sequels) {
         let more = match sequel {
             Sequel::Broken { ep, attempt } => ep.on_broken(attempt),
             Sequel::Drained { ep, attempt } => ep.on_maybe_drained(attempt),
+            Sequel::Early { ep, attempt } => ep.on_early_completion(attempt),
             Sequel::Overflow { ep, attempt, evd } => {
                 ep.on_overflow(evd);
                 ep.on_broken(attempt)

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use dat_plugin::host::Listener;
+use dat_plugin::host::{ForkGuard, Listener};
 use dat_plugin::{Event, RejectReason};
 use dat_types::{CompletionFlags, EvdFlags, EventData, ObjectId, PspFlags, Qos, Result, ReturnType, Subtype};
 use parking_lot::Mutex;
@@ -26,6 +26,7 @@ struct PspInner {
     evd: Evd,
     flags: PspFlags,
     alive: AtomicBool,
+    fork: ForkGuard,
     listener: Mutex<Option<Listener>>,
 }
 
@@ -62,7 +63,12 @@ impl Ia {
         evd.check(call, self.inner.id, Subtype::HandleEvdCr)?;
         if !evd.0.flags.contains(EvdFlags::CR) {
             let message = format!("event dispatcher {} was not created for connection requests", evd.0.id);
-            return Err(dat_types::Error::new(call, ReturnType::InvalidHandle, Subtype::HandleEvdCr, message));
+            return Err(dat_types::Error::new(
+                call,
+                ReturnType::InvalidHandle,
+                Subtype::HandleEvdCr,
+                message,
+            ));
         }
         let id = crate::next_id();
         evd.0
@@ -76,6 +82,7 @@ impl Ia {
             evd: evd.clone(),
             flags,
             alive: AtomicBool::new(true),
+            fork: ForkGuard::new(),
             listener: Mutex::new(None),
         }));
         // Known before it listens: the first request may arrive at once.
@@ -135,6 +142,9 @@ impl Psp {
     }
 
     fn check(&self, call: &'static str) -> Result<()> {
+        if self.0.fork.forked() {
+            return Err(error::forked(call));
+        }
         match self.0.alive.load(Ordering::Acquire) {
             true => Ok(()),
             false => Err(error::freed(call, Subtype::HandlePsp, "service point", self.0.id)),
@@ -174,8 +184,7 @@ fn deliver(ia: &Arc<IaInner>, event: &Event) -> bool {
     let cr = Cr::new(ia, event, ep.clone());
     let id = cr.id();
     ia.objects.lock().crs.insert(id, cr);
-    let data =
-        EventData::ConnectionRequest { service_point: Some(psp.0.id), conn_qual: event.port, cr: id };
+    let data = EventData::ConnectionRequest { service_point: Some(psp.0.id), conn_qual: event.port, cr: id };
     if psp.0.evd.0.push(data) {
         return true;
     }

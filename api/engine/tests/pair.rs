@@ -5,8 +5,8 @@ use std::time::Duration;
 use dat_engine::{ConnectOptions, Ep, Evd, Ia, IaOptions, Lmr, Plugin, Psp, Pz};
 use dat_plugin::Config;
 use dat_types::{
-    CloseFlags, CompletionFlags, ConnectionKind, DtoCompletion, DtoOperation, DtoStatus, EpState, Event, EventData,
-    EvdFlags, Privileges, PspFlags, ReturnType, Timeout,
+    CloseFlags, CompletionFlags, ConnectionKind, DtoCompletion, DtoOperation, DtoStatus, EpState, EvdFlags,
+    Event, EventData, Privileges, PspFlags, ReturnType, Timeout,
 };
 
 const LONG: Timeout = Timeout::from_millis(20_000);

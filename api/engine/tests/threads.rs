@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use dat_engine::{ConnectOptions, Ep, Evd, Ia, IaOptions, Lmr, Plugin};
 use dat_plugin::Config;
 use dat_types::{
-    CloseFlags, CompletionFlags, ConnectionKind, EpAttr, EpState, EventData, EvdFlags, Privileges, PspFlags, ReturnType,
-    Timeout,
+    CloseFlags, CompletionFlags, ConnectionKind, EpAttr, EpState, EvdFlags, EventData, Privileges, PspFlags,
+    ReturnType, Timeout,
 };
 
 const ROUNDS: usize = if cfg!(miri) { 2 } else { 60 };
@@ -95,7 +95,9 @@ fn every_accepted_post_completes_once_while_others_poll_and_disconnect() {
                     post_all(ep, lmr, receives, accepted, deadline);
                 }));
             }
-            for (dto, completed) in [(&a.dto, &completed[0]), (&b.dto, &completed[1]), (&a.dto, &completed[0])] {
+            for (dto, completed) in
+                [(&a.dto, &completed[0]), (&b.dto, &completed[1]), (&a.dto, &completed[0])]
+            {
                 let (start, done) = (&start, &done);
                 scope.spawn(move || {
                     start.wait();
@@ -124,8 +126,9 @@ fn every_accepted_post_completes_once_while_others_poll_and_disconnect() {
                 }
                 poster.join().unwrap();
             }
-            let balanced =
-                || (0..2).all(|i| accepted[i].load(Ordering::Relaxed) == completed[i].load(Ordering::Relaxed));
+            let balanced = || {
+                (0..2).all(|i| accepted[i].load(Ordering::Relaxed) == completed[i].load(Ordering::Relaxed))
+            };
             while !balanced() && Instant::now() < deadline {
                 std::thread::yield_now();
             }
@@ -133,7 +136,11 @@ fn every_accepted_post_completes_once_while_others_poll_and_disconnect() {
         });
         for i in 0..2 {
             let (accepted, completed) = (&accepted[i], &completed[i]);
-            assert_eq!(accepted.load(Ordering::Relaxed), completed.load(Ordering::Relaxed), "round {round}, side {i}");
+            assert_eq!(
+                accepted.load(Ordering::Relaxed),
+                completed.load(Ordering::Relaxed),
+                "round {round}, side {i}"
+            );
         }
         for side in [&a, &b] {
             assert!(matches!(side.conn(), EventData::Connection { kind: ConnectionKind::Disconnected, .. }));

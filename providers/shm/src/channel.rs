@@ -10,14 +10,14 @@ use dat_plugin::{
 };
 
 use crate::device::{Dev, Source};
-use crate::handshake::{self, Addr, CMA, Hello, MAX_DATA, MEMBARRIER, Packet, Received};
-use crate::link::{Link, peer_credentials, peer_pid};
+use crate::handshake::{self, Addr, CMA, Hello, MEMBARRIER, Packet, Received};
+use crate::link::{Hints, Link, check_data, no_resource, peer_credentials, peer_pid};
 use crate::lock::Lock;
 use crate::peer::Peer;
 use crate::queue::Que;
 use crate::rx::{NEVER, Rx};
 use crate::segment::Segment;
-use crate::tx::{Hint, Tx};
+use crate::tx::Tx;
 use crate::wait;
 
 /// How long a peer in the middle of an access to this process's memory is waited for.
@@ -79,21 +79,6 @@ pub(crate) enum End {
     Gone,
     /// Something failed here, or the peer says so.
     Fault,
-}
-
-/// What a poll looks at before it takes the lock of the requesting half.
-#[derive(Default)]
-pub(crate) struct Hints {
-    hint: AtomicU32,
-    need: AtomicU32,
-}
-
-impl Hints {
-    #[inline]
-    pub(crate) fn set(&self, hint: Hint, need: u32) {
-        self.need.store(need, Ordering::Relaxed);
-        self.hint.store(hint as u32, Ordering::Release);
-    }
 }
 
 impl Chan {
@@ -709,24 +694,5 @@ impl Channel for ShmChannel {
         }
         self.0.peek.store((&raw const NEVER).cast_mut(), Ordering::Release);
         self.0.dev.channel_closed();
-    }
-}
-
-fn check_data(data: &[u8]) -> Result<(), Failure> {
-    if data.len() <= MAX_DATA {
-        return Ok(());
-    }
-    let message = format!("{} bytes of private data, {MAX_DATA} are the most", data.len());
-    Err(Failure::new(Status::INVALID, message))
-}
-
-fn no_resource(what: &str, error: &std::io::Error) -> Failure {
-    match error.raw_os_error() {
-        Some(libc::ENOSPC | libc::EMFILE | libc::ENFILE | libc::ENOMEM) => {
-            let message =
-                format!("{what} for the connection: {error}; free memory or raise the limit of descriptors");
-            Failure::new(Status::NO_RESOURCE, message)
-        }
-        _ => Failure::os(what, error),
     }
 }

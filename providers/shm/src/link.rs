@@ -5,13 +5,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Instant;
 
+use dat_plugin::{Failure, Status};
+
 use crate::channel::Chan;
 use crate::device::Dev;
-use crate::handshake::{self, CMA, Hello, MEMBARRIER, Packet};
+use crate::handshake::{self, CMA, Hello, MAX_DATA, MEMBARRIER, Packet};
 use crate::lock::Lock;
 use crate::one_sided;
 use crate::peer::Peer;
 use crate::segment::Segment;
+use crate::tx::Hint;
 use crate::wait;
 
 /// A connection, from the handshake on.
@@ -194,4 +197,40 @@ pub(crate) fn peer_credentials(socket: &OwnedFd) -> Option<(u32, u32)> {
         )
     };
     (status == 0 && len as usize == size_of::<libc::ucred>()).then_some((cred.pid as u32, cred.uid))
+}
+
+/// What a poll looks at before it takes the lock of the requesting half.
+#[derive(Default)]
+pub(crate) struct Hints {
+    pub(crate) hint: AtomicU32,
+    pub(crate) need: AtomicU32,
+}
+
+impl Hints {
+    #[inline]
+    pub(crate) fn set(&self, hint: Hint, need: u32) {
+        self.need.store(need, Ordering::Relaxed);
+        self.hint.store(hint as u32, Ordering::Release);
+    }
+}
+
+/// Private data is not too long.
+pub(crate) fn check_data(data: &[u8]) -> Result<(), Failure> {
+    if data.len() <= MAX_DATA {
+        return Ok(());
+    }
+    let message = format!("{} bytes of private data, {MAX_DATA} are the most", data.len());
+    Err(Failure::new(Status::INVALID, message))
+}
+
+/// A failure to get something for a connection: want of it, or a fault.
+pub(crate) fn no_resource(what: &str, error: &std::io::Error) -> Failure {
+    match error.raw_os_error() {
+        Some(libc::ENOSPC | libc::EMFILE | libc::ENFILE | libc::ENOMEM) => {
+            let message =
+                format!("{what} for the connection: {error}; free memory or raise the limit of descriptors");
+            Failure::new(Status::NO_RESOURCE, message)
+        }
+        _ => Failure::os(what, error),
+    }
 }

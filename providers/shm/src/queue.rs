@@ -106,7 +106,9 @@ impl Que {
         if !self.dev.owner.here() {
             return 0;
         }
-        let Some(mut list) = self.list.try_lock() else { return 0 };
+        // Waits for an attach or detach elsewhere: a poll that finds completions must not miss them, for the engine flushes
+        // what it did not find.
+        let mut list = self.list.lock();
         let List { attached, next } = &mut *list;
         let count = attached.len();
         let mut found = 0;

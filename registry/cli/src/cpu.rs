@@ -70,7 +70,10 @@ pub fn pin(cpu: usize) -> Outcome {
     }
     sched_setaffinity(None, &set).map_err(std::io::Error::from).context(|| {
         let allowed: Vec<String> = allowed().iter().map(ToString::to_string).collect();
-        format!("processor {cpu} cannot be used; allowed are {}; choose with --cpus, or say --no-pin", allowed.join(","))
+        format!(
+            "processor {cpu} cannot be used; allowed are {}; choose with --cpus, or say --no-pin",
+            allowed.join(",")
+        )
     })
 }
 

@@ -5,8 +5,8 @@
 use std::time::{Duration, Instant};
 
 use dat::{
-    CloseFlags, ConnectionKind, DtoOperation, EpAttr, Evd, EvdFlags, Event, Ia, Privileges, Psp, Region, Request,
-    RmrTriplet, Slice,
+    CloseFlags, ConnectionKind, DtoOperation, EpAttr, Evd, EvdFlags, Event, Ia, Privileges, Psp, Region,
+    Request, RmrTriplet, Slice,
 };
 
 use crate::failure::{Context, Failure, Outcome};
@@ -68,7 +68,8 @@ impl Link {
     /// Connects to a listening side.
     pub fn connect(ia: &Ia, target: Target, shape: Shape) -> Outcome<Link> {
         let mut link = Link::new(ia, shape)?;
-        let hello = Hello { size: shape.size, depth: link.depth, wait: shape.wait, window: link.window.remote(..) };
+        let hello =
+            Hello { size: shape.size, depth: link.depth, wait: shape.wait, window: link.window.remote(..) };
         let welcome = link.establish(target, &hello).context(|| format!("no connection to {target}"))?;
         link.remote = protocol::decode_window(&welcome);
         if (link.remote.length as usize) < link.window.len() {
@@ -97,7 +98,9 @@ impl Link {
         request.accept(&link.ep, &protocol::encode_window(link.window.remote(..)))?;
         match link.connection.wait(limit)? {
             Some(Event::Connection { kind: ConnectionKind::Established, .. }) => Ok(link),
-            Some(event) => Err(Failure::new(format!("the peer went away while connecting: {}", name(&event)))),
+            Some(event) => {
+                Err(Failure::new(format!("the peer went away while connecting: {}", name(&event))))
+            }
             None => Err(Failure::new(format!("the connection did not come up within {limit:?}"))),
         }
     }
@@ -107,7 +110,10 @@ impl Link {
         let size = u64::from(shape.size);
         if size > limits.max_message_size || size > limits.max_rdma_size {
             let most = limits.max_message_size.min(limits.max_rdma_size);
-            return Err(Failure::new(format!("{size} bytes are too many: {} takes at most {most}", ia.name())));
+            return Err(Failure::new(format!(
+                "{size} bytes are too many: {} takes at most {most}",
+                ia.name()
+            )));
         }
         let depth = shape.depth.min(limits.max_dto_per_ep).max(1);
         let slot = (shape.size as usize).max(CONTROL).next_multiple_of(64);
@@ -154,7 +160,9 @@ impl Link {
         self.ep.connect(target.address, target.qual).private_data(&data).timeout(self.limit).start()?;
         // The time-out is kept below; this one is for the case that it is not.
         match self.connection.wait(self.limit + Duration::from_secs(1))? {
-            Some(Event::Connection { kind: ConnectionKind::Established, private_data, .. }) => Ok(private_data),
+            Some(Event::Connection { kind: ConnectionKind::Established, private_data, .. }) => {
+                Ok(private_data)
+            }
             Some(Event::Connection { kind: ConnectionKind::PeerRejected, private_data, .. }) => {
                 let words = String::from_utf8_lossy(&private_data).into_owned();
                 Err(Failure::new(format!("the peer rejected it: {}", words.trim_start_matches("dat: "))))
@@ -214,7 +222,11 @@ impl Link {
     pub fn send(&mut self, index: u32, length: u32, silent: bool) -> Outcome {
         let (slice, cookie) = (self.local(index, length), self.posted + 1);
         let post = self.ep.send_from(&[slice]).cookie(cookie);
-        if silent { post.suppress().post()? } else { post.post()? }
+        if silent {
+            post.suppress().post()?
+        } else {
+            post.post()?
+        }
         self.posted = cookie;
         Ok(())
     }
@@ -224,7 +236,11 @@ impl Link {
     pub fn write(&mut self, index: u32, length: u32, silent: bool) -> Outcome {
         let (slice, remote, cookie) = (self.local(index, length), self.far(index, length), self.posted + 1);
         let post = self.ep.write_from(&[slice], remote).cookie(cookie);
-        if silent { post.suppress().post()? } else { post.post()? }
+        if silent {
+            post.suppress().post()?
+        } else {
+            post.post()?
+        }
         self.posted = cookie;
         Ok(())
     }
@@ -234,7 +250,11 @@ impl Link {
     pub fn read(&mut self, index: u32, length: u32, silent: bool) -> Outcome {
         let (slice, remote, cookie) = (self.local(index, length), self.far(index, length), self.posted + 1);
         let post = self.ep.read_into(&[slice], remote).cookie(cookie);
-        if silent { post.suppress().post()? } else { post.post()? }
+        if silent {
+            post.suppress().post()?
+        } else {
+            post.post()?
+        }
         self.posted = cookie;
         Ok(())
     }
@@ -325,7 +345,9 @@ impl Link {
             return self.as_control(message).map(Some);
         }
         while !stop() {
-            if let Some(Event::Connection { kind: ConnectionKind::Disconnected, .. }) = self.connection.poll()? {
+            if let Some(Event::Connection { kind: ConnectionKind::Disconnected, .. }) =
+                self.connection.poll()?
+            {
                 return Ok(None);
             }
             let Some(Event::Completion(done)) = self.dto.wait(Duration::from_millis(100))? else { continue };
@@ -360,7 +382,10 @@ impl Link {
         self.release(message)?;
         let control = if message.length == CONTROL as u64 { Control::decode(&bytes) } else { None };
         control.ok_or_else(|| {
-            Failure::new(format!("a message of {} bytes came from the peer out of turn: {bytes:02x?}", message.length))
+            Failure::new(format!(
+                "a message of {} bytes came from the peer out of turn: {bytes:02x?}",
+                message.length
+            ))
         })
     }
 
@@ -389,7 +414,8 @@ impl Link {
         loop {
             let tries = if self.wait { 1 } else { PATIENCE };
             for _ in 0..tries {
-                let event = if self.wait { self.dto.wait(Duration::from_millis(100))? } else { self.dto.poll()? };
+                let event =
+                    if self.wait { self.dto.wait(Duration::from_millis(100))? } else { self.dto.poll()? };
                 if let Some(Event::Completion(done)) = event {
                     return self.take(&done);
                 }
@@ -427,7 +453,9 @@ impl Link {
         }
         let now = Instant::now();
         if now > *deadline.get_or_insert(now + limit) {
-            return Err(Failure::new(format!("the peer did nothing for {limit:?}; a longer --timeout may help")));
+            return Err(Failure::new(format!(
+                "the peer did nothing for {limit:?}; a longer --timeout may help"
+            )));
         }
         Ok(())
     }
@@ -436,7 +464,9 @@ impl Link {
 /// Listens on a qualifier, or on a free one.
 pub fn listen(ia: &Ia, qual: Option<u64>, requests: &Evd) -> Outcome<Psp> {
     match qual {
-        Some(qual) => ia.listen(qual, requests).context(|| format!("cannot listen on {qual}; choose another with --listen QUAL")),
+        Some(qual) => ia
+            .listen(qual, requests)
+            .context(|| format!("cannot listen on {qual}; choose another with --listen QUAL")),
         None => Ok(ia.listen_any(requests)?),
     }
 }
@@ -446,14 +476,17 @@ pub fn listen(ia: &Ia, qual: Option<u64>, requests: &Evd) -> Outcome<Psp> {
 fn gone(status: dat::DtoStatus, event: Option<&Event>) -> Failure {
     match event {
         Some(event) => Failure::new(name(event)),
-        None => Failure::new(format!("the operation failed with {status:?} and the connection is still there")),
+        None => {
+            Failure::new(format!("the operation failed with {status:?} and the connection is still there"))
+        }
     }
 }
 
 fn name(event: &Event) -> String {
     match event {
         Event::Connection { kind: ConnectionKind::Broken, .. } => {
-            "the peer is gone: the connection is BROKEN; its process has ended, or the way to it was lost".into()
+            "the peer is gone: the connection is BROKEN; its process has ended, or the way to it was lost"
+                .into()
         }
         Event::Connection { kind: ConnectionKind::Disconnected, .. } => {
             "the peer is gone: it has disconnected (DISCONNECTED); did its process end?".into()

@@ -48,7 +48,8 @@ impl Peer {
         if let Some(cpus) = cpus {
             cpu::pin(cpus.peer)?;
         }
-        let started = if joins_processes(ia)? { process(shared, ia, limit) } else { in_thread(shared, ia, limit) };
+        let started =
+            if joins_processes(ia)? { process(shared, ia, limit) } else { in_thread(shared, ia, limit) };
         if let Some(cpus) = cpus {
             cpu::pin(cpus.own)?;
         }

@@ -47,7 +47,9 @@ impl Hello {
         }
         match word(data, 4) {
             VERSION => {}
-            other => return Err(format!("the peer's `dat` speaks version {VERSION}, yours {other}: use the same")),
+            other => {
+                return Err(format!("the peer's `dat` speaks version {VERSION}, yours {other}: use the same"));
+            }
         }
         let (size, depth) = (word(data, 8), word(data, 12));
         if size == 0 || size > 1 << 30 || !(1..=4096).contains(&depth) {

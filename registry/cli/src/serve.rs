@@ -74,7 +74,10 @@ pub fn listening(shared: &Shared, name: &str, qual: u64, side: &Side) -> Outcome
     let stop = AtomicBool::new(false);
     let serving = Serving { qual: Some(qual), once: side.once, limit: side.timeout, stop: &stop };
     serve(&ia, &serving, |target| {
-        shared.print(|| json!({ "ready": { "address": target.address, "qual": target.qual } }), || show_ready(target))
+        shared.print(
+            || json!({ "ready": { "address": target.address, "qual": target.qual } }),
+            || show_ready(target),
+        )
     })?;
     Ok(ExitCode::SUCCESS)
 }

@@ -60,7 +60,9 @@ pub fn duration(text: &str) -> Result<Duration, String> {
         t => (t, 1.0),
     };
     let seconds = number.parse::<f64>().ok().map(|n| n * unit).filter(|s| (0.0..=86_400.0).contains(s));
-    seconds.map(Duration::from_secs_f64).ok_or_else(|| "write a time as 2s, 500ms or 100us; at most a day".to_owned())
+    seconds
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| "write a time as 2s, 500ms or 100us; at most a day".to_owned())
 }
 
 /// A time as people read it.
@@ -111,7 +113,8 @@ mod tests {
     #[test]
     fn sizes() {
         assert_eq!((size("8"), size("4K"), size("1m")), (Ok(8), Ok(4096), Ok(1 << 20)));
-        for wrong in ["", "0", "K", "-1", "2G", "99999999999999999999", "18446744073709551615G", "4Kb", "1é"] {
+        for wrong in ["", "0", "K", "-1", "2G", "99999999999999999999", "18446744073709551615G", "4Kb", "1é"]
+        {
             assert!(size(wrong).is_err(), "{wrong}");
         }
         for bytes in [1, 8, 1000, 4096, 5 << 20] {

@@ -68,6 +68,9 @@ fn everything_at_once() {
         get(&counts.connections),
         get(&counts.endpoints)
     );
+    while let Some(event) = ia.async_evd().poll().unwrap() {
+        println!("asynchronous: {event:?}");
+    }
     assert_eq!(get(&counts.posted), get(&counts.completed), "posts without a completion");
     assert!(get(&counts.connections) > 10 && get(&counts.endpoints) > 10 && get(&counts.posted) > 1000);
 }

@@ -62,19 +62,30 @@ impl<'a> Connect<'a> {
         let limit = self.options.timeout;
         self.start()?;
         let Some(evd) = &ep.0.connect_evd else {
-            return Err(Error::new(CALL, ReturnType::InternalError, Subtype::None, "connected without a dispatcher"));
+            return Err(Error::new(
+                CALL,
+                ReturnType::InternalError,
+                Subtype::None,
+                "connected without a dispatcher",
+            ));
         };
         // The time-out is the engine's to keep: its event comes. This limit is for a dispatcher that has other waiters.
         let deadline = limit.duration().map(|limit| Instant::now() + limit + Duration::from_secs(1));
         loop {
-            let left = deadline.map_or(Duration::from_secs(3600), |at| at.saturating_duration_since(Instant::now()));
+            let left =
+                deadline.map_or(Duration::from_secs(3600), |at| at.saturating_duration_since(Instant::now()));
             match evd.wait(left)? {
-                Some(Event::Connection { kind: ConnectionKind::Established, ep: id, private_data }) if id == ep.id() => {
+                Some(Event::Connection { kind: ConnectionKind::Established, ep: id, private_data })
+                    if id == ep.id() =>
+                {
                     return Ok(private_data);
                 }
-                Some(Event::Connection { kind, ep: id, .. }) if id == ep.id() => return Err(failed(CALL, kind)),
+                Some(Event::Connection { kind, ep: id, .. }) if id == ep.id() => {
+                    return Err(failed(CALL, kind));
+                }
                 Some(other) => {
-                    let message = format!("{other:?} came while connecting; use `start` on a shared dispatcher");
+                    let message =
+                        format!("{other:?} came while connecting; use `start` on a shared dispatcher");
                     return Err(Error::new(CALL, ReturnType::InvalidState, Subtype::EpEvdConnect, message));
                 }
                 None if deadline.is_some() => return Err(failed(CALL, ConnectionKind::TimedOut)),
@@ -88,11 +99,14 @@ impl<'a> Connect<'a> {
 fn failed(call: &'static str, kind: ConnectionKind) -> Error {
     let (code, message) = match kind {
         ConnectionKind::PeerRejected => (ReturnType::InvalidState, "the peer rejected the connection"),
-        ConnectionKind::NonPeerRejected => {
-            (ReturnType::InvalidState, "nobody listens there, or the backlog is full; is the peer's service point up?")
-        }
+        ConnectionKind::NonPeerRejected => (
+            ReturnType::InvalidState,
+            "nobody listens there, or the backlog is full; is the peer's service point up?",
+        ),
         ConnectionKind::Unreachable => (ReturnType::InvalidAddress, "the peer cannot be reached"),
-        ConnectionKind::TimedOut => (ReturnType::TimeoutExpired, "the peer did not answer within the time-out"),
+        ConnectionKind::TimedOut => {
+            (ReturnType::TimeoutExpired, "the peer did not answer within the time-out")
+        }
         _ => (ReturnType::InvalidState, "the connection was ended before it was up"),
     };
     Error::new(call, code, Subtype::None, message)

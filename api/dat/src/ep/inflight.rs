@@ -28,7 +28,10 @@ impl InFlight {
     pub(super) fn new(outstanding: usize) -> InFlight {
         // Completions queued but not reclaimed hold their place too: room for as many again.
         let capacity = outstanding * 2;
-        InFlight(Mutex::new(Places { places: Vec::with_capacity(capacity), free: Vec::with_capacity(capacity) }))
+        InFlight(Mutex::new(Places {
+            places: Vec::with_capacity(capacity),
+            free: Vec::with_capacity(capacity),
+        }))
     }
 
     /// Takes a buffer in and gives the cookie it goes by.

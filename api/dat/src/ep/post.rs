@@ -7,8 +7,8 @@ use dat_types::{CompletionFlags, Error, LmrTriplet, Result, ReturnType, RmrTripl
 
 use super::inflight::MARK;
 use super::{Ep, Owner};
-use crate::region::{Slice, bounds};
 use crate::Buffer;
+use crate::region::{Slice, bounds};
 
 /// Most segments of one post, whatever the provider.
 const MAX_SEGMENTS: usize = 32;
@@ -61,11 +61,7 @@ impl Ep {
     ///
     /// # Panics
     /// When the range does not lie inside.
-    pub fn send(
-        &self,
-        buffer: Buffer,
-        range: impl RangeBounds<usize>,
-    ) -> std::result::Result<(), Refused> {
+    pub fn send(&self, buffer: Buffer, range: impl RangeBounds<usize>) -> std::result::Result<(), Refused> {
         let (offset, len) = bounds(buffer.len(), range);
         let iov = [buffer.triplet(offset, len)];
         self.with_buffer(buffer, |engine, cookie| engine.post_send(&iov, cookie, CompletionFlags::empty()))
@@ -128,7 +124,8 @@ impl Ep {
         match post(&self.0.engine, cookie) {
             Ok(()) => Ok(()),
             Err(error) => {
-                let buffer = self.0.inflight.take(cookie).expect("put there above; its cookie was told to nobody");
+                let buffer =
+                    self.0.inflight.take(cookie).expect("put there above; its cookie was told to nobody");
                 Err(Refused { error, buffer })
             }
         }
@@ -190,5 +187,9 @@ const COOKIE: Error = Error::fixed(
     Subtype::Arg4,
     "cookies with the highest bit set are taken by buffers; use one below 2^63",
 );
-const TOO_MANY: Error =
-    Error::fixed("dat_ep_post", ReturnType::InvalidParameter, Subtype::Arg2, "more than 32 segments in one post");
+const TOO_MANY: Error = Error::fixed(
+    "dat_ep_post",
+    ReturnType::InvalidParameter,
+    Subtype::Arg2,
+    "more than 32 segments in one post",
+);

@@ -8,7 +8,8 @@ use std::time::Instant;
 use dat_plugin::host::{Channel, Device};
 use dat_plugin::{ChannelAttr, ConnectParam, Failure, Status};
 use dat_types::{
-    AsyncReason, ConnectFlags, ConnectionKind, EpState, Error, EventData, Qos, Result, ReturnType, Subtype, Timeout,
+    AsyncReason, ConnectFlags, ConnectionKind, EpState, Error, EventData, Qos, Result, ReturnType, Subtype,
+    Timeout,
 };
 
 use super::post::PostSide;
@@ -215,10 +216,38 @@ impl EpInner {
             self.enter(control, &mut side, EpState::Connected);
         }
         if self.report(control, ConnectionKind::Established, data) {
+            self.unpark(control);
             return Sequels::new();
         }
         // Nobody learns of the connection: it is no use (contract section 6.3).
         self.take_down(control, None, true)
+    }
+
+    /// Completions held back until the connection event was queued follow it.
+    pub(super) fn unpark(&self, control: &Control) {
+        for evd in [&control.wiring.request, &control.wiring.recv].into_iter().flatten() {
+            let mut core = evd.0.core.lock();
+            core.unpark(self.id);
+            let wake = core.armed;
+            drop(core);
+            if wake {
+                evd.0.signal();
+            }
+        }
+    }
+
+    /// A completion came before the provider's event that the connection is up was taken.
+    pub(crate) fn on_early_completion(self: &Arc<EpInner>, attempt: u64) -> Sequels {
+        if let Some(ia) = self.owner.upgrade() {
+            crate::progress::help(&ia);
+        }
+        let accepting = self.control.lock().state == EpState::CompletionPending;
+        match accepting {
+            // Work completed, so the connection is up. The connecting side has to wait for the acceptor's private
+            // data; the thread that takes the provider's events just now brings it.
+            true => self.on_stimulus(attempt, Stimulus::Established, &[]),
+            false => Sequels::new(),
+        }
     }
 
     /// Puts a connection event on the connect dispatcher; one that does not fit is told on the async dispatcher.

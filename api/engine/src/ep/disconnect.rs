@@ -30,7 +30,9 @@ impl Ep {
             // Stopping already; its one event is on the way.
             Verdict::To(_) if control.stopping.is_some() => Sequels::new(),
             Verdict::To(EpState::DisconnectPending) => self.0.drain(&mut control),
-            Verdict::To(_) => self.0.take_down(&mut control, Some((ConnectionKind::Disconnected, &[])), false),
+            Verdict::To(_) => {
+                self.0.take_down(&mut control, Some((ConnectionKind::Disconnected, &[])), false)
+            }
             _ => return Err(self.0.wrong_state(CALL, control.state)),
         };
         drop(control);
@@ -139,6 +141,7 @@ impl EpInner {
         }
         side.forget_stored();
         self.enter(control, &mut side, EpState::Disconnected);
+        self.unpark(control);
         let mut lost = Vec::new();
         for (ring, evd) in [(&side.requests, &side.request_evd), (&side.recvs, &side.recv_evd)] {
             if let Some(evd) = evd
@@ -199,7 +202,10 @@ impl EpInner {
             side.forget_stored();
             self.enter(&mut control, &mut side, EpState::Disconnected);
             for (ring, evd) in [(&side.requests, &side.request_evd), (&side.recvs, &side.recv_evd)] {
-                let _core = evd.as_ref().map(|evd| evd.0.core.lock());
+                let mut core = evd.as_ref().map(|evd| evd.0.core.lock());
+                if let Some(core) = &mut core {
+                    core.unpark(self.id);
+                }
                 while ring.flush_one().is_some() {}
             }
             detach(&mut control);

@@ -13,6 +13,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Weak};
 
+use dat_plugin::host::ForkGuard;
 use dat_types::{CompletionFlags, EpAttr, EpState, EvdFlags, ObjectId, Result, ReturnType, Subtype};
 use parking_lot::{Mutex, MutexGuard};
 
@@ -43,6 +44,7 @@ pub(crate) struct EpInner {
     owner: Weak<IaInner>,
     /// Written under the control lock; for those who only look.
     state: AtomicU8,
+    fork: ForkGuard,
     control: Mutex<Control>,
     post: Lock<PostSide>,
 }
@@ -116,11 +118,8 @@ impl Ia {
         if let Some(pz) = pz {
             pz.check(CALL, self.inner.id)?;
         }
-        let wiring = Wiring {
-            recv: recv_evd.cloned(),
-            request: request_evd.cloned(),
-            connect: connect_evd.cloned(),
-        };
+        let wiring =
+            Wiring { recv: recv_evd.cloned(), request: request_evd.cloned(), connect: connect_evd.cloned() };
         wiring.check_handles(CALL, self.inner.id)?;
         let attr = match attr {
             Some(attr) => attr.clone(),
@@ -147,6 +146,7 @@ impl EpInner {
             ia: ia.id,
             owner: Arc::downgrade(ia),
             state: AtomicU8::new(state as u8),
+            fork: ForkGuard::new(),
             control: Mutex::new(Control {
                 freed: false,
                 state,
@@ -191,6 +191,13 @@ impl EpInner {
         control.remote_port = port;
     }
 
+    /// Whether the event that ends its attempt has been, so that completions may be seen.
+    #[inline]
+    pub(crate) fn is_connected_or_over(&self) -> bool {
+        let state = self.state.load(Ordering::Acquire);
+        state != EpState::ActiveConnectionPending as u8 && state != EpState::CompletionPending as u8
+    }
+
     /// Whether it belongs to a request nobody has decided yet.
     pub(crate) fn is_tentative(&self) -> bool {
         self.state.load(Ordering::Acquire) == EpState::TentativeConnectionPending as u8
@@ -203,6 +210,10 @@ impl EpInner {
     }
 
     fn control(&self, call: &'static str) -> Result<MutexGuard<'_, Control>> {
+        // Before the lock: a thread of the parent may have held it when the process forked.
+        if self.fork.forked() {
+            return Err(error::forked(call));
+        }
         let control = self.control.lock();
         match control.freed {
             false => Ok(control),

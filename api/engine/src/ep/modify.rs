@@ -63,7 +63,8 @@ impl EpInner {
         ];
         for (asked, operation) in groups {
             if !asked.is_empty() && verdict(operation, control.state) != Verdict::Ok {
-                let message = format!("{asked:?} cannot be modified while endpoint {} is {}", self.id, control.state);
+                let message =
+                    format!("{asked:?} cannot be modified while endpoint {} is {}", self.id, control.state);
                 return Err(error::state(call, control.state.subtype(), message));
             }
         }
@@ -101,7 +102,8 @@ impl EpInner {
             return Err(error::state(call, control.state.subtype(), message));
         }
         if wanted.max_recv_dtos < posted {
-            let message = format!("max_recv_dtos = {}, but {posted} receives are posted", wanted.max_recv_dtos);
+            let message =
+                format!("max_recv_dtos = {}, but {posted} receives are posted", wanted.max_recv_dtos);
             return Err(error::parameter(call, Subtype::Arg3, message));
         }
         let old = control.attr.clone();

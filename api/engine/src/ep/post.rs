@@ -9,7 +9,8 @@ use arrayvec::ArrayVec;
 use dat_plugin::host::{Channel, Remote, SpanError, SpanTable};
 use dat_plugin::{Access, Opcode, PostFlag, Segment, Status};
 use dat_types::{
-    CompletionFlags, DtoOperation, EpAttr, EpState, Error, LmrTriplet, Result, ReturnType, RmrTriplet, Subtype,
+    CompletionFlags, DtoOperation, EpAttr, EpState, Error, LmrTriplet, Result, ReturnType, RmrTriplet,
+    Subtype,
 };
 
 use super::ring::{Work, WorkRing};
@@ -61,7 +62,13 @@ struct Limits {
 type Segments = ArrayVec<Segment, MAX_IOV>;
 
 impl PostSide {
-    pub(super) fn new(ia: &IaInner, attr: &EpAttr, wiring: &Wiring, pz: Option<&Pz>, state: EpState) -> PostSide {
+    pub(super) fn new(
+        ia: &IaInner,
+        attr: &EpAttr,
+        wiring: &Wiring,
+        pz: Option<&Pz>,
+        state: EpState,
+    ) -> PostSide {
         let mut side = PostSide {
             channel: None,
             requests: Arc::new(WorkRing::new(0, CompletionFlags::empty())),
@@ -75,7 +82,15 @@ impl PostSide {
             state,
             request: verdict(Operation::PostRequest, state),
             recv: verdict(Operation::PostRecv, state),
-            limits: Limits { message: 0, rdma: 0, send_iov: 0, recv_iov: 0, read_iov: 0, write_iov: 0, reads: 0 },
+            limits: Limits {
+                message: 0,
+                rdma: 0,
+                send_iov: 0,
+                recv_iov: 0,
+                read_iov: 0,
+                write_iov: 0,
+                reads: 0,
+            },
             stored: Vec::new(),
         };
         side.configure(attr, wiring);
@@ -253,6 +268,9 @@ impl EpInner {
         flags: CompletionFlags,
     ) -> Result<()> {
         let call = kind.call;
+        if self.fork.forked() {
+            return Err(error::forked(call));
+        }
         let mut side = self.post.lock();
         let mode = side.requests.mode;
         if !kind.flags.contains(flags)
@@ -322,6 +340,9 @@ impl EpInner {
     #[inline]
     fn post_receive(&self, iov: &[LmrTriplet], cookie: u64, flags: CompletionFlags) -> Result<()> {
         const CALL: &str = "dat_ep_post_recv";
+        if self.fork.forked() {
+            return Err(error::forked(CALL));
+        }
         let mut side = self.post.lock();
         let unsignalled = side.recvs.mode == CompletionFlags::UNSIGNALLED;
         if !(flags.is_empty() || (unsignalled && flags == CompletionFlags::UNSIGNALLED)) {
@@ -334,8 +355,7 @@ impl EpInner {
             return Err(error::freed(CALL, Subtype::HandleEp, "endpoint", self.id));
         }
         let mut segments = Segments::new();
-        let total =
-            side.resolve(iov, Access::LOCAL_WRITE, &mut segments).map_err(|e| span_error(CALL, e))?;
+        let total = side.resolve(iov, Access::LOCAL_WRITE, &mut segments).map_err(|e| span_error(CALL, e))?;
         if side.recvs.is_full() {
             drop(side);
             self.make_room();
@@ -390,11 +410,15 @@ impl PostSide {
         if status == Status::NOT_CONNECTED {
             return Ok(());
         }
-        if request { self.requests.unpush() } else { self.recvs.unpush() };
+        if request {
+            self.requests.unpush()
+        } else {
+            self.recvs.unpush()
+        };
         let (kind, subtype) = status_map::returned(status);
         Err(match status {
             Status::NO_RESOURCE => full(call),
-            Status::FORKED => FORKED,
+            Status::FORKED => error::forked(call),
             _ => Error::new(call, kind, subtype, format!("the provider refused the post: {status:?}")),
         })
     }
@@ -420,7 +444,8 @@ fn check_lengths(kind: &Kind, total: u64, remote: RmrTriplet, reads: u32) -> Res
 
 #[cold]
 fn bad_flags(call: &'static str, flags: CompletionFlags) -> Error {
-    let message = format!("completion flags {flags:?} are not allowed here, or not with the endpoint's attributes");
+    let message =
+        format!("completion flags {flags:?} are not allowed here, or not with the endpoint's attributes");
     error::parameter(call, Subtype::Arg5, message)
 }
 
@@ -437,7 +462,8 @@ fn too_long(call: &'static str, total: u64, most: u64) -> Error {
 /// Backpressure: programs meet it in loops, so it allocates nothing.
 #[cold]
 fn full(call: &'static str) -> Error {
-    let message = "as many are outstanding as the endpoint's attributes or its dispatcher hold; take completions first";
+    let message =
+        "as many are outstanding as the endpoint's attributes or its dispatcher hold; take completions first";
     Error::fixed(call, ReturnType::InsufficientResources, Subtype::ResourceTep, message)
 }
 
@@ -463,10 +489,3 @@ fn span_error(call: &'static str, error: SpanError) -> Error {
     };
     Error::fixed(call, kind, subtype, message)
 }
-
-const FORKED: Error = Error::fixed(
-    "dat_ep_post",
-    ReturnType::InvalidState,
-    Subtype::HandleIa,
-    "this process is a fork of the one that opened the IA; open one of its own",
-);

@@ -39,6 +39,8 @@ pub(crate) struct Core {
     pub(crate) armed: bool,
     pub(crate) qlen: usize,
     pub(crate) events: VecDeque<Queued>,
+    /// Completions of endpoints whose connection event has not been queued yet: it goes first.
+    parked: Vec<(ObjectId, Queued)>,
     /// How many of `events` are notifications (contract section 6.5).
     pub(crate) notifications: usize,
     pub(crate) streams: Vec<Stream>,
@@ -79,6 +81,7 @@ impl Core {
             armed: false,
             qlen,
             events: VecDeque::with_capacity(qlen.min(4096)),
+            parked: Vec::new(),
             notifications: 0,
             streams: Vec::new(),
             feeders: Vec::new(),
@@ -107,6 +110,19 @@ impl Core {
         Some(queued.event)
     }
 
+    /// The connection of `ep` is up or over, and its event is queued: its completions may follow.
+    pub(crate) fn unpark(&mut self, ep: ObjectId) {
+        if self.parked.is_empty() {
+            return;
+        }
+        let (ready, rest) = std::mem::take(&mut self.parked).into_iter().partition(|(owner, _)| *owner == ep);
+        self.parked = rest;
+        for (_, queued) in ready {
+            self.notifications += queued.notify as usize;
+            self.events.push_back(queued);
+        }
+    }
+
     /// `Err`: more events are queued than asked for.
     pub(crate) fn resize(&mut self, qlen: usize) -> Result<(), usize> {
         if self.events.len() > qlen {
@@ -129,7 +145,7 @@ impl Core {
 
     /// Events that can be queued while there is still room for all work the feeders may have outstanding.
     fn spare(&self) -> usize {
-        self.qlen.saturating_sub(self.demand + self.events.len())
+        self.qlen.saturating_sub(self.demand + self.events.len() + self.parked.len())
     }
 
     /// Takes a feeder in; the number is what completions name it by.
@@ -237,7 +253,7 @@ impl EvdInner {
 
     /// One completion as an event, unless it is suppressed.
     #[inline]
-    fn convert(&self, core: &Core, completion: &Completion, sequels: &mut Sequels) -> Option<Queued> {
+    fn convert(&self, core: &mut Core, completion: &Completion, sequels: &mut Sequels) -> Option<Queued> {
         let Some(feeder) = core.feeder(completion.user) else {
             // Of a channel that was closed: its work was flushed.
             return None;
@@ -248,6 +264,10 @@ impl EvdInner {
         let success = completion.status == CompletionStatus::SUCCESS;
         if feeder.ring.is_draining() && feeder.ring.outstanding() == 0 {
             sequels.push(Sequel::Drained { ep: feeder.ep.clone(), attempt: feeder.attempt });
+        }
+        let early = !feeder.ep.is_connected_or_over();
+        if early {
+            sequels.push(Sequel::Early { ep: feeder.ep.clone(), attempt: feeder.attempt });
         }
         if !success {
             sequels.push(Sequel::Broken { ep: feeder.ep.clone(), attempt: feeder.attempt });
@@ -270,7 +290,13 @@ impl EvdInner {
             operation: work.operation,
             length: completion.length as u64,
         });
-        Some(Queued { event: Event { evd: self.id, data }, notify })
+        let queued = Queued { event: Event { evd: self.id, data }, notify };
+        if early {
+            let ep = feeder.ep.id;
+            core.parked.push((ep, queued));
+            return None;
+        }
+        Some(queued)
     }
 }
 

@@ -8,8 +8,8 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
-use dat_plugin::host::Queue;
-use dat_types::{Error, Event, EventData, EvdFlags, EvdState, ObjectId, Result, ReturnType, Subtype};
+use dat_plugin::host::{ForkGuard, Queue};
+use dat_types::{Error, EvdFlags, EvdState, Event, EventData, ObjectId, Result, ReturnType, Subtype};
 
 pub(crate) use self::core::{Core, Feeder, Gate, Queued};
 pub(crate) use streams::StreamKind;
@@ -36,6 +36,7 @@ pub(crate) struct EvdInner {
     /// Holders of a reference that is no stream: the IA's own async dispatcher counts itself here.
     pinned: AtomicU32,
     spin: std::time::Duration,
+    fork: ForkGuard,
 }
 
 /// What `dat_evd_query` tells.
@@ -97,6 +98,7 @@ impl Evd {
             sleeper: Sleeper::default(),
             pinned: AtomicU32::new(0),
             spin: ia.spin,
+            fork: ForkGuard::new(),
         }))
     }
 
@@ -108,6 +110,9 @@ impl Evd {
     /// `dat_evd_dequeue`: the oldest event, or `DAT_QUEUE_EMPTY` without a sentence. Never blocks, allocates nothing.
     #[inline]
     pub fn dequeue(&self) -> Result<Event> {
+        if self.0.fork.forked() {
+            return Err(error::forked("dat_evd_dequeue"));
+        }
         let mut sequels = Sequels::new();
         let mut core = self.0.core.lock();
         if core.gate != Gate::Open {
@@ -115,10 +120,17 @@ impl Evd {
         }
         let event = self.0.next_event(&mut core, &mut sequels);
         drop(core);
-        if !sequels.is_empty() {
-            sequel::perform(sequels);
+        if sequels.is_empty() {
+            return event.ok_or(EMPTY);
         }
-        event.ok_or(EMPTY)
+        self.after(event, sequels)
+    }
+
+    /// What came of it may have queued events in turn.
+    #[cold]
+    fn after(&self, event: Option<Event>, sequels: Sequels) -> Result<Event> {
+        sequel::perform(sequels);
+        event.or_else(|| self.0.core.lock().pop()).ok_or(EMPTY)
     }
 
     /// `dat_evd_post_se`: appends a software event with the Consumer's own value. `DAT_QUEUE_FULL` when it is full.
@@ -193,7 +205,8 @@ impl Evd {
         {
             let mut core = self.0.core.lock();
             if core.gate == Gate::Waited {
-                let message = format!("a thread waits on event dispatcher {}; make it unwaitable first", self.0.id);
+                let message =
+                    format!("a thread waits on event dispatcher {}; make it unwaitable first", self.0.id);
                 return Err(error::state(CALL, Subtype::EvdWaiter, message));
             }
             let sources = core.streams.len() + self.0.pinned.load(Ordering::Acquire) as usize;
@@ -218,7 +231,8 @@ impl Evd {
         const CALL: &str = "dat_cno_fd_create";
         self.check(CALL, self.0.ia, Subtype::Handle1)?;
         self.0.sleeper.poller(self.0.queue.as_deref()).map_err(|source| {
-            error::resources(CALL, Subtype::ResourceTevd, "no descriptor for the event dispatcher").with_source(source)
+            error::resources(CALL, Subtype::ResourceTevd, "no descriptor for the event dispatcher")
+                .with_source(source)
         })
     }
 
@@ -251,6 +265,9 @@ impl Evd {
 
     /// Fails unless alive and of `ia`; `handle` is the subtype that names which handle it was.
     pub(crate) fn check(&self, call: &'static str, ia: ObjectId, handle: Subtype) -> Result<()> {
+        if self.0.fork.forked() {
+            return Err(error::forked(call));
+        }
         if self.0.core.lock().gate == Gate::Freed {
             return Err(error::freed(call, handle, "event dispatcher", self.0.id));
         }

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use dat_plugin::host::{Device, Queue};
-use dat_types::{Error, Event, EvdFlags, EvdState, Result, ReturnType, Subtype, Timeout};
+use dat_types::{Error, EvdFlags, EvdState, Event, Result, ReturnType, Subtype, Timeout};
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::Errno;
 
@@ -65,6 +65,9 @@ impl Evd {
     /// Takes the dispatcher for this thread alone (contract section 6.4, step 1).
     fn claim(&self, threshold: i32) -> Result<()> {
         const CALL: &str = "dat_evd_wait";
+        if self.0.fork.forked() {
+            return Err(error::forked(CALL));
+        }
         let mut core = self.0.core.lock();
         if core.gate == Gate::Freed {
             return Err(self.refused(CALL, &core));
@@ -98,7 +101,11 @@ impl Evd {
         Err(error::state("dat_evd_wait", Subtype::EvdUnwaitable, message))
     }
 
-    fn wait_claimed(&self, timeout: Timeout, threshold: usize) -> std::result::Result<(Event, u32), WaitError> {
+    fn wait_claimed(
+        &self,
+        timeout: Timeout,
+        threshold: usize,
+    ) -> std::result::Result<(Event, u32), WaitError> {
         let mut queued = match self.look(threshold, false) {
             Look::Event(event, nmore) => return Ok((event, nmore)),
             Look::Stop(error) => return Err(WaitError { error, nmore: 0 }),

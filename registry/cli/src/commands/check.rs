@@ -14,7 +14,8 @@ use crate::output::Shared;
 /// Reports everything that is wrong; fails if anything is.
 pub fn run(shared: &Shared, check: &Check) -> Outcome<ExitCode> {
     let file = check.file.display();
-    let guessed = if check.file.extension().is_some_and(|ext| ext == "conf") { Format::DatConf } else { Format::Toml };
+    let guessed =
+        if check.file.extension().is_some_and(|ext| ext == "conf") { Format::DatConf } else { Format::Toml };
     let findings = match check.format.unwrap_or(guessed) {
         Format::Toml => toml(&check.file),
         Format::DatConf => {

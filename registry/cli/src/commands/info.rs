@@ -95,7 +95,8 @@ fn section(value: &Value) -> String {
     for (name, value) in fields {
         match value {
             Value::Object(own) => {
-                own.iter().for_each(|(name, value)| table.row(vec![String::new(), name.clone(), plain(value)]));
+                own.iter()
+                    .for_each(|(name, value)| table.row(vec![String::new(), name.clone(), plain(value)]));
             }
             value => table.row(vec![String::new(), name.clone(), plain(value)]),
         }

@@ -21,7 +21,8 @@ impl Abi {
     pub(crate) fn new() -> Abi {
         let plugin = Plugin::of::<Shm>();
         let devices: [Device; 2] = [0; 2].map(|_| plugin.open(&config("abi")).expect("the provider opens"));
-        let queues = [0, 1].map(|i: usize| Arc::new(devices[i].open_queue(4 * BATCH as u32).expect("a queue")));
+        let queues =
+            [0, 1].map(|i: usize| Arc::new(devices[i].open_queue(4 * BATCH as u32).expect("a queue")));
         let channels = [0, 1].map(|i: usize| {
             devices[i]
                 .open_channel(&channel_attr(i as u64 + 1), Some(&queues[i]), Some(&queues[i]))
@@ -84,8 +85,14 @@ impl Layer for Abi {
     fn post_sends(&mut self) {
         for _ in 0..BATCH {
             let segments = std::slice::from_ref(&self.segments[0]);
-            let status =
-                self.channels[0].post(Opcode::SEND, PostFlag::NONE, self.token[0], segments, 8, Remote::default());
+            let status = self.channels[0].post(
+                Opcode::SEND,
+                PostFlag::NONE,
+                self.token[0],
+                segments,
+                8,
+                Remote::default(),
+            );
             assert!(status.0 >= 0);
             self.token[0] += 1;
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dat::{Ep, Event, Evd, Ia, Privileges, Slice};
+use dat::{Ep, Evd, Event, Ia, Privileges, Slice};
 
 use super::Layer;
 use crate::BATCH;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use dat_plugin::{
-    Access, Channel, Completion, ConnectParam, Device, Event, EventKind, Listener, Opcode, Provider, Queue, RecvRequest,
-    Request, Segment,
+    Access, Channel, Completion, ConnectParam, Device, Event, EventKind, Listener, Opcode, Provider, Queue,
+    RecvRequest, Request, Segment,
 };
 use dat_shm::Shm;
 
@@ -79,7 +79,8 @@ impl Layer for Direct {
     fn post_recvs(&mut self) {
         for _ in 0..BATCH {
             // SAFETY: the segment outlives the call.
-            let request = unsafe { RecvRequest::from_parts(self.token[1], std::slice::from_ref(&self.segments[1])) };
+            let request =
+                unsafe { RecvRequest::from_parts(self.token[1], std::slice::from_ref(&self.segments[1])) };
             assert!(self.channels[1].post_recv(&request).0 >= 0);
             self.token[1] += 1;
         }

@@ -3,7 +3,7 @@
 use dat_engine::{ConnectOptions, Ep, Evd, Ia, IaOptions, Plugin};
 use dat_shm::Shm;
 use dat_types::{
-    CompletionFlags, ConnectionKind, EpAttr, EventData, EvdFlags, LmrTriplet, Privileges, PspFlags, Timeout,
+    CompletionFlags, ConnectionKind, EpAttr, EvdFlags, EventData, LmrTriplet, Privileges, PspFlags, Timeout,
 };
 
 use super::{Layer, config};
@@ -35,7 +35,8 @@ impl Side {
             max_rdma_size: 1 << 20,
             ..EpAttr::default()
         };
-        let ep = ia.ep_create(Some(&pz), Some(&evd), Some(&evd), Some(&evd), Some(&attr)).expect("an endpoint");
+        let ep =
+            ia.ep_create(Some(&pz), Some(&evd), Some(&evd), Some(&evd), Some(&attr)).expect("an endpoint");
         Side { ep, evd, iov: [lmr.triplet(0, 8)], _ia: ia }
     }
 

@@ -1,6 +1,6 @@
 //! The measuring side of perf: the hot loops, and the samples made of them.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::answer::mark;
 use super::plan::Row;
@@ -12,6 +12,9 @@ use crate::protocol::Control;
 
 /// Samples taken of a row at least, and at most.
 const SAMPLES: std::ops::RangeInclusive<usize> = 3..=2000;
+
+/// Time for a row of a short look.
+const QUICK: Duration = Duration::from_millis(100);
 
 /// A short run between two probes.
 #[derive(Clone, Debug)]
@@ -25,9 +28,10 @@ pub struct Sample {
 /// Takes samples of a row until its time is up.
 pub fn row(link: &mut Link, row: &Row, perf: &Perf, peer_cpu: Option<usize>) -> Outcome<Vec<Sample>> {
     let start = Instant::now();
+    let time = if perf.quick { QUICK } else { perf.seconds };
     let mut samples = Vec::new();
     let mut before = probe(peer_cpu)?;
-    while samples.len() < *SAMPLES.start() || start.elapsed() < perf.seconds && samples.len() < *SAMPLES.end() {
+    while samples.len() < *SAMPLES.start() || start.elapsed() < time && samples.len() < *SAMPLES.end() {
         let nanos = sample(link, row)?;
         let after = probe(peer_cpu)?;
         let place = match (before, after) {

@@ -71,7 +71,8 @@ pub fn run(shared: &Shared, perf: &Perf) -> Outcome<ExitCode> {
     lines.sort_by_key(|line: &Line| (line.operation as u8, line.metric as u8, line.size, line.place));
     let title = title(ia.name(), &peer, cpus, perf.wait);
     if let Some(file) = &perf.plot {
-        fs::write(file, plot::svg(&title, &lines)).context(|| format!("{} cannot be written", file.display()))?;
+        fs::write(file, plot::svg(&title, &lines))
+            .context(|| format!("{} cannot be written", file.display()))?;
     }
     shared.print(
         || {
@@ -101,7 +102,9 @@ fn processors(perf: &Perf) -> Option<Cpus> {
         (false, None) => {
             let two = cpu::two();
             if two.is_none() {
-                eprintln!("dat: there is one processor only: neither side is pinned, and each waits for the other");
+                eprintln!(
+                    "dat: there is one processor only: neither side is pinned, and each waits for the other"
+                );
             }
             two
         }

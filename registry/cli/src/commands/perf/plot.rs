@@ -15,8 +15,10 @@ const GAP: f64 = 110.0;
 
 /// The whole drawing. Metrics that were not measured have no panel.
 pub fn svg(title: &str, lines: &[Line]) -> String {
-    let panels: Vec<Panel<'_>> =
-        [Metric::Latency, Metric::Bandwidth, Metric::Rate].iter().filter_map(|&m| Panel::new(m, lines)).collect();
+    let panels: Vec<Panel<'_>> = [Metric::Latency, Metric::Bandwidth, Metric::Rate]
+        .iter()
+        .filter_map(|&m| Panel::new(m, lines))
+        .collect();
     let width = LEFT + panels.len() as f64 * (WIDTH + GAP);
     let height = TOP + HEIGHT + 70.0;
     let mut out = format!(
@@ -63,7 +65,12 @@ impl<'a> Panel<'a> {
             let y = self.y(tick);
             let label = if self.metric == Metric::Latency { show_nanos(tick) } else { tick.to_string() };
             let _ = writeln!(out, "<path d=\"M{left:.1} {y:.1}H{right:.1}\" stroke=\"#ddd\"/>");
-            let _ = writeln!(out, "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{label}</text>", left - 6.0, y + 4.0);
+            let _ = writeln!(
+                out,
+                "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{label}</text>",
+                left - 6.0,
+                y + 4.0
+            );
         }
         let mut sizes: Vec<u32> = self.lines.iter().map(|line| line.size).collect();
         sizes.sort_unstable();
@@ -72,7 +79,11 @@ impl<'a> Panel<'a> {
             let x = self.x(size.into(), left);
             let label = show_size(size);
             let _ = writeln!(out, "<path d=\"M{x:.1} {TOP}V{bottom}\" stroke=\"#eee\"/>");
-            let _ = writeln!(out, "<text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{label}</text>", bottom + 18.0);
+            let _ = writeln!(
+                out,
+                "<text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{label}</text>",
+                bottom + 18.0
+            );
         }
         let _ = writeln!(
             out,
@@ -80,16 +91,27 @@ impl<'a> Panel<'a> {
         );
         let mut place = 0;
         for (operation, colour) in Operation::ALL.into_iter().zip(["#1f6fb4", "#d1641c", "#2a8a3e"]) {
-            for (where_, dash) in
-                [(Place::Same, "1 3"), (Place::Near, "none"), (Place::Far, "6 4"), (Place::Mixed, "2 4"), (Place::Unknown, "none")]
-            {
+            for (where_, dash) in [
+                (Place::Same, "1 3"),
+                (Place::Near, "none"),
+                (Place::Far, "6 4"),
+                (Place::Mixed, "2 4"),
+                (Place::Unknown, "none"),
+            ] {
                 place += u32::from(self.curve(out, left, (operation, where_), (colour, dash), place));
             }
         }
     }
 
     /// One line, its dots and its entry in the legend; `false` when there is nothing to draw.
-    fn curve(&self, out: &mut String, left: f64, what: (Operation, Place), look: (&str, &str), place: u32) -> bool {
+    fn curve(
+        &self,
+        out: &mut String,
+        left: f64,
+        what: (Operation, Place),
+        look: (&str, &str),
+        place: u32,
+    ) -> bool {
         let chosen = self.lines.iter().filter(|line| (line.operation, line.place) == what);
         let mut points: Vec<(u32, f64)> = chosen.map(|line| (line.size, line.median)).collect();
         if points.is_empty() {
@@ -140,7 +162,9 @@ fn span(values: impl Iterator<Item = f64>, base: f64) -> (f64, f64) {
 }
 
 fn ticks((low, high): (f64, f64), base: f64) -> Vec<f64> {
-    std::iter::successors(Some(low), |tick| Some(tick * base)).take_while(|tick| *tick <= high * 1.001).collect()
+    std::iter::successors(Some(low), |tick| Some(tick * base))
+        .take_while(|tick| *tick <= high * 1.001)
+        .collect()
 }
 
 /// Where a value lies on a logarithmic axis, from 0 to 1.
@@ -160,7 +184,10 @@ mod tests {
     fn axes_hold_all_values_even_a_single_one() {
         for values in [vec![55.0], vec![100.0], vec![0.3, 47.0]] {
             let axis = span(values.iter().copied(), 10.0);
-            assert!(values.iter().all(|v| (-0.001..=1.001).contains(&share(*v, axis))), "{values:?} on {axis:?}");
+            assert!(
+                values.iter().all(|v| (-0.001..=1.001).contains(&share(*v, axis))),
+                "{values:?} on {axis:?}"
+            );
             assert!(ticks(axis, 10.0).len() >= 2, "{axis:?}");
         }
     }

@@ -78,6 +78,7 @@ pub fn text(lines: &[Line]) -> String {
     for line in lines {
         let show = |value: f64| match line.metric {
             Metric::Latency => show_nanos(value),
+            Metric::Bandwidth if value < 1.0 => format!("{:.0} MB/s", value * 1e3),
             _ if value < 10.0 => format!("{value:.2} {}", line.unit),
             _ => format!("{value:.1} {}", line.unit),
         };

@@ -7,7 +7,8 @@ use crate::protocol::{Control, pattern};
 /// Takes a message with a pattern, verifies it, and answers with the next pattern.
 pub fn echo(link: &mut Link, seed: u32, length: u32) -> Outcome {
     check_length(link, length)?;
-    let (expected, answer, mut found) = (bytes(seed, length), bytes(seed.wrapping_add(1), length), bytes(0, length));
+    let (expected, answer, mut found) =
+        (bytes(seed, length), bytes(seed.wrapping_add(1), length), bytes(0, length));
     link.settle(0)?;
     link.put(&answer);
     // Everything is prepared before the clock of the other side runs.
