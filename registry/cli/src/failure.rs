@@ -5,9 +5,13 @@ use std::fmt;
 
 use serde_json::{Value, json};
 
-/// A failed command: one line that names the culprit and says what to do, and what it was caused by.
+/// A failed command: one line that names the culprit and says what to do, and what it was caused by. Boxed, so that the
+/// results of the hot loops stay small.
 #[derive(Debug)]
-pub struct Failure {
+pub struct Failure(Box<Parts>);
+
+#[derive(Debug)]
+struct Parts {
     message: String,
     causes: Vec<String>,
     code: Option<String>,
@@ -19,29 +23,36 @@ pub type Outcome<T = ()> = Result<T, Failure>;
 impl Failure {
     /// A failure with a sentence.
     pub fn new(message: impl Into<String>) -> Failure {
-        Failure { message: message.into(), causes: Vec::new(), code: None }
+        Failure(Box::new(Parts { message: message.into(), causes: Vec::new(), code: None }))
     }
 
     /// The same as the cause of a greater failure.
-    pub fn because_of(self, message: impl Into<String>) -> Failure {
-        let mut causes = vec![self.message];
-        causes.extend(self.causes);
-        Failure { message: message.into(), causes, code: self.code }
+    pub fn because_of(mut self, message: impl Into<String>) -> Failure {
+        let cause = std::mem::replace(&mut self.0.message, message.into());
+        self.0.causes.insert(0, cause);
+        self
+    }
+
+    fn with_code(mut self, code: dat::ReturnCode) -> Failure {
+        self.0.code = Some(code.to_string());
+        self
     }
 
     /// As JSON.
     pub fn to_json(&self) -> Value {
-        json!({ "error": { "message": self.message, "causes": self.causes, "code": self.code } })
+        let Parts { message, causes, code } = &*self.0;
+        json!({ "error": { "message": message, "causes": causes, "code": code } })
     }
 
     fn of(error: &(dyn Error + 'static)) -> Failure {
         let mut failure = Failure::new(error.to_string());
+        let parts = &mut *failure.0;
         let mut source = error.source();
         while let Some(cause) = source {
             let text = cause.to_string();
             // Errors of the lower layers quote their causes in their own sentence as a rule.
-            if !failure.message.contains(&text) && failure.causes.iter().all(|known| !known.contains(&text)) {
-                failure.causes.push(text);
+            if !parts.message.contains(&text) && parts.causes.iter().all(|known| !known.contains(&text)) {
+                parts.causes.push(text);
             }
             source = cause.source();
         }
@@ -51,21 +62,20 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "dat: {}", self.message)?;
-        self.causes.iter().try_for_each(|cause| write!(f, "\n  caused by: {cause}"))
+        write!(f, "dat: {}", self.0.message)?;
+        self.0.causes.iter().try_for_each(|cause| write!(f, "\n  caused by: {cause}"))
     }
 }
 
 impl From<dat::Error> for Failure {
     fn from(error: dat::Error) -> Failure {
-        let code = Some(error.code().to_string());
-        Failure { code, ..Failure::of(&error) }
+        Failure::of(&error).with_code(error.code())
     }
 }
 
 impl From<dat::registry::RegistryError> for Failure {
     fn from(error: dat::registry::RegistryError) -> Failure {
-        Failure { code: Some(error.code().to_string()), ..Failure::of(&error) }
+        Failure::of(&error).with_code(error.code())
     }
 }
 

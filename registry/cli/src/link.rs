@@ -82,7 +82,8 @@ impl Link {
     pub fn accept(ia: &Ia, mut request: Request, limit: Duration) -> Outcome<Link> {
         let refuse = |request: Request, failure: Failure| -> Outcome<Link> {
             let text = failure.to_string();
-            request.reject(&text.as_bytes()[..text.floor_char_boundary(64)])?;
+            let room = ia.provider_attr()?.max_private_data_size as usize;
+            request.reject(&text.as_bytes()[..text.floor_char_boundary(room)])?;
             Err(failure)
         };
         let hello = match Hello::decode(request.private_data()) {
@@ -234,13 +235,11 @@ impl Link {
     /// Posts an RDMA write, likewise.
     #[inline]
     pub fn write(&mut self, index: u32, length: u32, silent: bool) -> Outcome {
-        let (slice, remote, cookie) = (self.local(index, length), self.far(index, length), self.posted + 1);
-        let post = self.ep.write_from(&[slice], remote).cookie(cookie);
-        if silent {
-            post.suppress().post()?
-        } else {
-            post.post()?
-        }
+        let start = index as usize % self.slots * self.slot;
+        let t = self.messages.engine().triplet(start as u64, length);
+        let (remote, cookie) = (self.far(index, length), self.posted + 1);
+        let f = if silent { dat::CompletionFlags::SUPPRESS } else { dat::CompletionFlags::empty() };
+        self.ep.engine().post_rdma_write(&[t], cookie, remote, f)?;
         self.posted = cookie;
         Ok(())
     }

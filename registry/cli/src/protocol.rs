@@ -48,7 +48,9 @@ impl Hello {
         match word(data, 4) {
             VERSION => {}
             other => {
-                return Err(format!("the peer's `dat` speaks version {VERSION}, yours {other}: use the same"));
+                return Err(format!(
+                    "the peer's `dat` speaks version {VERSION}, yours {other}: use the same"
+                ));
             }
         }
         let (size, depth) = (word(data, 8), word(data, 12));

@@ -179,6 +179,24 @@ fn a_killed_peer_is_told_within_a_second() {
 }
 
 #[test]
+fn a_stopped_peer_is_told_when_the_time_is_up() {
+    let qual = qual(4);
+    let listening = start(&["ping", "shm0", "--listen", &qual]);
+    let address = listening.line().split(' ').nth(1).expect("an address").to_owned();
+    let target = format!("{address}:{qual}");
+    let arguments = ["ping", "shm0", "--connect", &target, "--count", "1000000", "--timeout", "500ms"];
+    let pinging = start(&arguments);
+    thread::sleep(Duration::from_millis(300));
+    let peer = rustix::process::Pid::from_child(&listening.child);
+    rustix::process::kill_process(peer, rustix::process::Signal::STOP).expect("it runs");
+    let done = pinging.end().failed();
+    assert!(done.err.contains("did nothing for 500ms"), "{}", done.err);
+    // Nor does a stopped listener keep a new connection waiting.
+    let refused = dat(&arguments).failed().err;
+    assert!(refused.contains(&format!("no connection to {target}")), "{refused}");
+}
+
+#[test]
 fn a_killed_command_leaves_no_peer_behind() {
     let mut pinging = start(&["ping", "shm0", "--count", "1000000", "--interval", "1ms"]);
     let children = format!("/proc/{0}/task/{0}/children", pinging.child.id());

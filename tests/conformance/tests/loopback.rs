@@ -10,7 +10,7 @@ fn loopback_conforms() {
     let subject =
         Subject::new("loopback0", Plugin::of::<dat_loopback::Loopback>(), config).injecting_faults();
     let expected =
-        Expected::parse(include_str!("../../expected/loopback.toml")).expect("expected/loopback.toml");
+        Expected::parse(include_str!("../../expected/loopback0.toml")).expect("expected/loopback0.toml");
     let report = run(subject, &Filter::all(), &expected);
     println!("{}", report.to_text(false));
     assert!(report.conforming(), "loopback0 does not conform:\n{}", report.to_text(false));

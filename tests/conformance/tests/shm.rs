@@ -6,7 +6,7 @@ use std::process::Command;
 #[test]
 fn shm_conforms() {
     let plugin = plugin();
-    let expected = concat!(env!("CARGO_MANIFEST_DIR"), "/../expected/shm.toml");
+    let expected = concat!(env!("CARGO_MANIFEST_DIR"), "/../expected/shm0.toml");
     let output = Command::new(env!("CARGO_BIN_EXE_dat-conformance"))
         .args(["--name", "shm0", "--expected", expected, "--plugin"])
         .arg(&plugin)

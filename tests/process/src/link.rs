@@ -10,6 +10,8 @@ use crate::server::{IDLE, SINK};
 
 /// Bytes of the regions of both sides.
 pub const BYTES: usize = 2 << 20;
+/// Completions that may wait to be taken: more than one life of an endpoint can leave.
+pub const COMPLETIONS: u32 = 4096;
 /// Operations kept under way by [`Link::step`].
 const DEPTH: u32 = 8;
 
@@ -72,7 +74,7 @@ impl Link {
     /// The same with these limits.
     pub fn with(ia: &Ia, attr: EpAttr) -> Result<Link> {
         let pz = ia.pz()?;
-        let (connections, completions) = (ia.evd(16)?, ia.evd(attr.max_recv_dtos + attr.max_request_dtos)?);
+        let (connections, completions) = (ia.evd(16)?, ia.evd(COMPLETIONS)?);
         let region = pz.region(BYTES, Privileges::ALL)?;
         let ep = ia.ep(&pz).connect_evd(&connections).recv_evd(&completions).request_evd(&completions);
         let limits = ia.attr()?;

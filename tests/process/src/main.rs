@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use std::io::BufRead;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dat::{CloseFlags, Ia, Result, RmrTriplet};
 use dat_process_tests::{Link, Load, Note, Server, fork, open, server, sum};
@@ -16,8 +16,9 @@ fn main() {
         ["load", parameters, port, load] => run_load(parameters, number(port), load),
         ["connect", parameters, port] => connect(parameters, number(port)),
         ["reconnect", parameters, port] => reconnect(parameters, number(port)),
+        ["open", "-"] => open_once(),
         ["fork", parameters, port] => run_fork(parameters, number(port)),
-        _ => panic!("roles: serve, silent, load, connect, reconnect, fork; see the source"),
+        _ => panic!("roles: serve, silent, load, connect, reconnect, open, fork; see the source"),
     };
     if let Err(error) = outcome {
         println!("error {error}");
@@ -98,6 +99,15 @@ fn reconnect(parameters: &str, port: u64) -> Result<()> {
         link.connect(port, server::IDLE)?;
         link.hang_up()?;
     }
+}
+
+/// Registry, plugin and adapter, for the first time in this process.
+fn open_once() -> Result<()> {
+    let start = Instant::now();
+    let ia = dat::open("shm0")?;
+    println!("microseconds {}", start.elapsed().as_micros());
+    drop(ia);
+    Ok(())
 }
 
 /// Forks twice: once a child that tries every call, once one that drops everything. Tells what the child saw, and that

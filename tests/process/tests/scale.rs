@@ -1,6 +1,7 @@
 //! A thousand connections of one process; what each costs; how long connecting and opening take.
 #![forbid(unsafe_code)]
 
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use dat::{EpAttr, Event};
@@ -9,9 +10,12 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 const PEER: &str = env!("CARGO_BIN_EXE_dat-peer");
 const COUNT: usize = 1000;
+/// What is measured here is not measured while the other test runs.
+static ALONE: Mutex<()> = Mutex::new(());
 
 #[test]
 fn a_thousand_connections() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let hard = getrlimit(Resource::Nofile).maximum;
     setrlimit(Resource::Nofile, Rlimit { current: hard, maximum: hard }).unwrap();
     let domain = Domain::new();
@@ -71,13 +75,20 @@ fn a_thousand_connections() {
 
 #[test]
 fn opening_is_quick() {
-    let mut times: Vec<Duration> = Vec::new();
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    // Each in a process of its own, so that the library is loaded each time.
+    let mut first: Vec<u64> =
+        (0..9).map(|_| Peer::start(PEER, "open", &"-", &[]).hear_number("microseconds")).collect();
+    first.sort();
+    let mut again: Vec<Duration> = Vec::new();
     for _ in 0..20 {
         let start = Instant::now();
         let ia = dat::open("shm0").expect("the built-in plugins.toml names it");
-        times.push(start.elapsed());
+        again.push(start.elapsed());
         drop(ia);
     }
-    println!("registry and adapter: first (with the library) {:?}, then {:?}", times[0], times[10]);
-    assert!(times[10] < Duration::from_millis(50), "{:?}", times[10]);
+    again.sort();
+    println!("registry, library and adapter: median {} us; once loaded: median {:?}", first[4], again[10]);
+    assert!(first[4] < 50_000, "{first:?} us");
+    assert!(again[10] < Duration::from_millis(10), "{again:?}");
 }

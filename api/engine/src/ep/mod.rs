@@ -230,7 +230,9 @@ impl EpInner {
 
     /// Moves to `state`: where posts look, where calls look, where those look who only look.
     fn enter(&self, control: &mut Control, side: &mut PostSide, state: EpState) {
-        tracing::debug!(ep = %self.id, from = %control.state, to = %state, "endpoint state");
+        if control.state != state {
+            tracing::debug!(ep = %self.id, from = %control.state, to = %state, "endpoint state");
+        }
         control.state = state;
         side.enter(state);
         self.state.store(state as u8, Ordering::Release);

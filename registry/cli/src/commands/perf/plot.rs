@@ -89,16 +89,16 @@ impl<'a> Panel<'a> {
             out,
             "<rect x=\"{left}\" y=\"{TOP}\" width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"none\" stroke=\"#888\"/>"
         );
-        let mut place = 0;
+        let mut drawn = 0;
         for (operation, colour) in Operation::ALL.into_iter().zip(["#1f6fb4", "#d1641c", "#2a8a3e"]) {
-            for (where_, dash) in [
+            for (place, dash) in [
                 (Place::Same, "1 3"),
                 (Place::Near, "none"),
                 (Place::Far, "6 4"),
                 (Place::Mixed, "2 4"),
                 (Place::Unknown, "none"),
             ] {
-                place += u32::from(self.curve(out, left, (operation, where_), (colour, dash), place));
+                drawn += u32::from(self.curve(out, left, (operation, place), (colour, dash), drawn));
             }
         }
     }
@@ -110,7 +110,7 @@ impl<'a> Panel<'a> {
         left: f64,
         what: (Operation, Place),
         look: (&str, &str),
-        place: u32,
+        number: u32,
     ) -> bool {
         let chosen = self.lines.iter().filter(|line| (line.operation, line.place) == what);
         let mut points: Vec<(u32, f64)> = chosen.map(|line| (line.size, line.median)).collect();
@@ -129,7 +129,8 @@ impl<'a> Panel<'a> {
         for (x, y) in points.iter().map(at) {
             let _ = writeln!(out, "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\" fill=\"{colour}\"/>");
         }
-        let (x, y) = (left + f64::from(place % 4) * 115.0, TOP + HEIGHT + 38.0 + f64::from(place / 4) * 16.0);
+        let (x, y) =
+            (left + f64::from(number % 4) * 115.0, TOP + HEIGHT + 38.0 + f64::from(number / 4) * 16.0);
         let name = match what.1 {
             Place::Unknown => what.0.name().to_owned(),
             known => format!("{}, {}", what.0.name(), known.name()),
