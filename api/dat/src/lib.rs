@@ -76,3 +76,8 @@ pub use pz::Pz;
 pub use region::{Region, Slice};
 #[cfg(feature = "async")]
 pub use stream::EventStream;
+
+/// The README's examples are tested with the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -252,7 +252,8 @@ mod tests {
     #[test]
     fn every_type_and_subtype_round_trips_and_has_a_name() {
         for (kind, text) in TYPES {
-            for (sub, minor) in SUBTYPES {
+            // Miri is slow and the code has no unsafe: a few of them do there.
+            for (sub, minor) in SUBTYPES.iter().step_by(if cfg!(miri) { 20 } else { 1 }) {
                 let code = ReturnCode::error(*kind, *sub);
                 assert_eq!((code.kind(), code.subtype()), (Some(*kind), Some(*sub)));
                 assert_eq!(code.names(), Some((*text, *minor)));

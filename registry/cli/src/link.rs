@@ -235,11 +235,13 @@ impl Link {
     /// Posts an RDMA write, likewise.
     #[inline]
     pub fn write(&mut self, index: u32, length: u32, silent: bool) -> Outcome {
-        let start = index as usize % self.slots * self.slot;
-        let t = self.messages.engine().triplet(start as u64, length);
-        let (remote, cookie) = (self.far(index, length), self.posted + 1);
-        let f = if silent { dat::CompletionFlags::SUPPRESS } else { dat::CompletionFlags::empty() };
-        self.ep.engine().post_rdma_write(&[t], cookie, remote, f)?;
+        let (slice, remote, cookie) = (self.local(index, length), self.far(index, length), self.posted + 1);
+        let post = self.ep.write_from(&[slice], remote).cookie(cookie);
+        if silent {
+            post.suppress().post()?
+        } else {
+            post.post()?
+        }
         self.posted = cookie;
         Ok(())
     }

@@ -34,7 +34,7 @@ impl Abi {
             let memory = Memory::heap(4096);
             let addr = memory.addr();
             let registration = devices[i].register(memory, access, 1).expect("a registration");
-            let context = spans.insert(registration).ok().expect("room");
+            let context = spans.insert(registration).unwrap_or_else(|_| panic!("no room"));
             spans.segment(context, addr, 8, 1, access).expect("a segment")
         });
         let listener = devices[1].listen(0, 9).expect("a listener");

@@ -163,6 +163,11 @@ fn wrong_states(t: &Bench) -> Outcome {
     a.told(ConnectionKind::Disconnected)?;
     refused(EpState::Disconnected)?;
 
+    let (draining, peer) = t.draining(8)?;
+    let result = draining.ep.connect(&draining.towards(&peer));
+    t.refused("connect when DISCONNECT_PENDING", result, ReturnType::InvalidState)?;
+    draining.is_in(EpState::DisconnectPending)?;
+
     let (asked, ep) = t.tentative()?;
     let options = asked.a.towards(&b);
     t.refused("connect when TENTATIVE", ep.connect(&options), ReturnType::InvalidState)?;

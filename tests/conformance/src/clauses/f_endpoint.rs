@@ -89,7 +89,10 @@ fn reset_refused(t: &Bench) -> Outcome {
     t.refused("CONNECTED", a.ep.reset(), ReturnType::InvalidState)?;
     a.is_in(EpState::Connected)?;
     let (_asked, ep) = t.tentative()?;
-    t.refused("TENTATIVE_CONNECTION_PENDING", ep.reset(), ReturnType::InvalidState)
+    t.refused("TENTATIVE_CONNECTION_PENDING", ep.reset(), ReturnType::InvalidState)?;
+    let (a, _b) = t.draining(8)?;
+    t.refused("DISCONNECT_PENDING", a.ep.reset(), ReturnType::InvalidState)?;
+    a.is_in(EpState::DisconnectPending)
 }
 
 fn markers(t: &Bench) -> Outcome {

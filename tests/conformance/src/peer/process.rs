@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use dat_engine::Plugin;
 use dat_plugin::Config;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
 
 use super::command::{Answer, Command, Refusal};
 use super::executor::World;
@@ -96,6 +96,12 @@ impl Drop for ProcessPeer {
 /// Serves as a peer: opens the provider's adapter and performs commands from standard input until it ends. For
 /// programs that are started by a [`PeerCommand`].
 pub fn peer_main(plugin: &Plugin, config: &Config) -> ExitCode {
+    // The end of its input ends it; this does when it is stopped at that time and cannot read. It is the end of the
+    // clause's thread that counts, which starts its peer and drops it.
+    if let Err(error) = set_parent_process_death_signal(Some(Signal::KILL)) {
+        eprintln!("a peer could not be tied to the process that started it: {error}");
+        return ExitCode::FAILURE;
+    }
     let mut output = std::io::stdout().lock();
     let mut world = match open(plugin, config) {
         Ok(ia) => World::new(ia),
