@@ -193,7 +193,13 @@ fn look_at_watched(ia: &Arc<IaInner>) {
         let keep = {
             let mut core = evd.0.core.lock();
             evd.0.harvest(&mut core, &mut sequels);
-            core.is_watched()
+            let keep = core.is_watched();
+            if keep && !core.armed {
+                // For the provider's sake: to arm is to say that somebody waits, so that a peer whose application is
+                // away is made to take what was sent to it.
+                evd.0.arm_queue();
+            }
+            keep
         };
         sequel::perform(sequels);
         if !keep {

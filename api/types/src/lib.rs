@@ -63,6 +63,27 @@ pub struct RmrTriplet {
     pub context: u32,
 }
 
+impl RmrTriplet {
+    /// As 16 bytes in network order, to be sent to a peer: address, length, context.
+    pub fn to_bytes(self) -> [u8; 16] {
+        let mut out = [0; 16];
+        out[..8].copy_from_slice(&self.address.to_be_bytes());
+        out[8..12].copy_from_slice(&self.length.to_be_bytes());
+        out[12..].copy_from_slice(&self.context.to_be_bytes());
+        out
+    }
+
+    /// The reverse of [`RmrTriplet::to_bytes`].
+    pub fn from_bytes(bytes: [u8; 16]) -> RmrTriplet {
+        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = bytes;
+        RmrTriplet {
+            address: u64::from_be_bytes([a, b, c, d, e, f, g, h]),
+            length: u32::from_be_bytes([i, j, k, l]),
+            context: u32::from_be_bytes([m, n, o, p]),
+        }
+    }
+}
+
 /// How long a blocking call may block. Microseconds, as in DAT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeout(pub u32);

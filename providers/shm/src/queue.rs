@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use dat_kit::EventFd;
 use dat_plugin::{Completion, Queue};
@@ -39,8 +40,9 @@ struct Attached {
     chan: Arc<Chan>,
     send: bool,
     recv: bool,
-    /// Looks since something was found.
+    /// Looks since something was found, and when the time was first looked at since.
     idle: u32,
+    idle_since: Option<Instant>,
     /// Which direction comes first next time something is expected: the other one must not starve it.
     send_first: bool,
 }
@@ -49,8 +51,10 @@ struct Attached {
 /// message carries the same news, and each look takes the line away from the peer, who writes it.
 const LOOK: u32 = 16;
 
-/// Looks without result after which a peer that does not poll is woken.
-const PATIENCE: u32 = 4096;
+/// After how many looks without result the time is looked at, and after what time a peer that does not poll is woken.
+/// Counting looks alone would let a program that looks once a millisecond wait for seconds.
+const LOOKS: u32 = 64;
+const PATIENCE: Duration = Duration::from_micros(200);
 
 impl Que {
     pub(crate) fn new(dev: Arc<Dev>, id: u64) -> io::Result<Que> {
@@ -67,7 +71,14 @@ impl Que {
 
     pub(crate) fn attach(&self, chan: &Arc<Chan>, send: bool, recv: bool) {
         let mut list = self.list.lock();
-        list.attached.push(Attached { chan: chan.clone(), send, recv, idle: 0, send_first: false });
+        list.attached.push(Attached {
+            chan: chan.clone(),
+            send,
+            recv,
+            idle: 0,
+            idle_since: None,
+            send_first: false,
+        });
     }
 
     pub(crate) fn detach(&self, chan: &Chan) {
@@ -130,11 +141,16 @@ impl Que {
             }
             if found != before {
                 at.idle = 0;
+                at.idle_since = None;
                 at.send_first = at.send && at.recv && !at.send_first;
             } else {
                 at.idle = at.idle.wrapping_add(1);
-                if at.send && at.idle.is_multiple_of(PATIENCE) && at.chan.tx_busy() {
-                    at.chan.watch();
+                if at.send && at.idle.is_multiple_of(LOOKS) && at.chan.tx_busy() {
+                    let now = Instant::now();
+                    if now.duration_since(*at.idle_since.get_or_insert(now)) >= PATIENCE {
+                        at.idle_since = Some(now);
+                        at.chan.watch();
+                    }
                 }
             }
             if found == out.len() {

@@ -48,6 +48,10 @@ pub(crate) fn places(entry: &Entry, environment: &Environment) -> Vec<Looked> {
         add(folder.to_owned(), "folder of the executable");
         if let Some(parent) = folder.parent() {
             // Cargo puts tests and examples one folder below the libraries.
+            // What it built for an example stands in `deps`, what was built on its own may be older.
+            if folder.ends_with("examples") {
+                add(parent.join("deps"), "build folder of the executable");
+            }
             if folder.ends_with("deps") || folder.ends_with("examples") {
                 add(parent.to_owned(), "build folder of the executable");
             }

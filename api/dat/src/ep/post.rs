@@ -34,6 +34,18 @@ pub struct Refused {
     pub buffer: Buffer,
 }
 
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl std::error::Error for Refused {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.error)
+    }
+}
+
 impl From<Refused> for Error {
     /// Drops the buffer.
     fn from(refused: Refused) -> Error {

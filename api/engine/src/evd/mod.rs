@@ -321,6 +321,13 @@ impl EvdInner {
 }
 
 impl EvdInner {
+    /// Arms the provider's queue for nobody in particular; the next to sleep arms it anew.
+    pub(crate) fn arm_queue(&self) {
+        if let Some(queue) = &self.queue {
+            queue.arm();
+        }
+    }
+
     /// Wakes whoever sleeps on it.
     pub(crate) fn signal(&self) {
         self.sleeper.signal();

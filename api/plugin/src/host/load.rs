@@ -104,8 +104,13 @@ const HEADER_PREFIX: &str = "dat_plugin_header_";
 /// As [`inspect`], and the symbol of the plugin's header, if it exports one.
 fn read(path: &Path) -> Result<(Said, Option<String>), LoadError> {
     use object::{Object as _, ObjectSection as _, ObjectSymbol as _};
-    let bytes = std::fs::read(path).map_err(LoadError::Unreadable)?;
-    let file = object::File::parse(&*bytes).map_err(|error| LoadError::NotALibrary(error.to_string()))?;
+    // Of ten megabytes a few pages matter: headers, the note, the dynamic symbols.
+    let file = std::fs::File::open(path).map_err(LoadError::Unreadable)?;
+    if !file.metadata().map_err(LoadError::Unreadable)?.is_file() {
+        return Err(LoadError::NotALibrary("it is no regular file".into()));
+    }
+    let pages = object::ReadCache::new(file);
+    let file = object::File::parse(&pages).map_err(|error| LoadError::NotALibrary(error.to_string()))?;
     if file.kind() != object::ObjectKind::Dynamic {
         return Err(LoadError::NotALibrary(format!("it is of kind {:?}", file.kind())));
     }

@@ -14,8 +14,26 @@ use crate::segment::{map_shared, unmap};
 /// The mapped memory of one peer device.
 #[derive(Default)]
 pub(crate) struct Maps {
-    list: Lock<HashMap<(u64, bool), Entry>>,
+    list: Lock<Known>,
 }
+
+#[derive(Default)]
+struct Known {
+    entries: HashMap<(u64, bool), Entry>,
+    /// The one used last: most programs write to one region for a long time.
+    last: Option<Last>,
+}
+
+/// A mapping, which stays as long as the list does.
+#[derive(Clone, Copy)]
+struct Last {
+    key: (u64, bool),
+    base: *mut u8,
+    len: usize,
+}
+
+// SAFETY: plain shared memory, accessed by copies.
+unsafe impl Send for Last {}
 
 enum Entry {
     Refused,
@@ -44,18 +62,26 @@ pub(crate) enum Place {
 impl Maps {
     /// Where `len` bytes at `offset` of memory `map` are, to be written or only read.
     pub(crate) fn address(&self, map: u64, offset: u64, len: u64, write: bool) -> Place {
-        match self.list.lock().get(&(map, write)) {
-            None => Place::Ask,
-            Some(Entry::Refused) => Place::Refused,
-            Some(Entry::At(mapping)) => {
-                let inside = offset.checked_add(len).is_some_and(|end| end <= mapping.len as u64);
-                if inside { Place::At(mapping.base.wrapping_add(offset as usize)) } else { Place::Refused }
-            }
-        }
+        let key = (map, write);
+        let mut known = self.list.lock();
+        let found = match known.last {
+            Some(last) if last.key == key => last,
+            _ => match known.entries.get(&key) {
+                None => return Place::Ask,
+                Some(Entry::Refused) => return Place::Refused,
+                Some(Entry::At(mapping)) => Last { key, base: mapping.base, len: mapping.len },
+            },
+        };
+        known.last = Some(found);
+        let inside = offset.checked_add(len).is_some_and(|end| end <= found.len as u64);
+        if inside { Place::At(found.base.wrapping_add(offset as usize)) } else { Place::Refused }
     }
 
-    /// The peer's answer.
+    /// The peer's answer. A second one for memory that is mapped already is ignored: copies may be under way there.
     pub(crate) fn answer(&self, map: u64, write: bool, len: u64, fd: Option<OwnedFd>) {
+        if let Some(Entry::At(_)) = self.list.lock().entries.get(&(map, write)) {
+            return;
+        }
         let entry = match fd.map(|fd| Mapping::new(&fd, len, write)) {
             Some(Ok(mapping)) => Entry::At(mapping),
             Some(Err(error)) => {
@@ -64,7 +90,7 @@ impl Maps {
             }
             None => Entry::Refused,
         };
-        let old = self.list.lock().insert((map, write), entry);
+        let old = self.list.lock().entries.insert((map, write), entry);
         drop(old);
     }
 }
