@@ -630,7 +630,7 @@ enum Payload {
     Target(one_sided::Target),
 }
 
-/// What [`crate::channel::Hints`] say.
+/// What [`crate::link::Hints`] say.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Hint {
