@@ -52,7 +52,7 @@ impl IaBuilder {
         self
     }
 
-    /// How long a wait looks before it sleeps; 30 µs unless told otherwise. Looking costs a processor, sleeping costs
+    /// How long a wait looks before it sleeps; 100 µs unless told otherwise. Looking costs a processor, sleeping costs
     /// tens of microseconds.
     pub fn spin(mut self, spin: Duration) -> IaBuilder {
         self.options.spin = spin;

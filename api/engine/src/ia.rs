@@ -41,7 +41,7 @@ pub struct IaOptions {
 
 impl Default for IaOptions {
     fn default() -> IaOptions {
-        IaOptions { async_evd_min_qlen: 16, spin: Duration::from_micros(30) }
+        IaOptions { async_evd_min_qlen: 16, spin: Duration::from_micros(100) }
     }
 }
 

@@ -34,6 +34,8 @@ pub(crate) struct Progress {
     watched: Mutex<Vec<Evd>>,
     /// Whoever holds it takes the provider's events: the contract wants one thread at a time.
     events: Mutex<[Event; BATCH]>,
+    /// Threads that wait for connection events and take the provider's events themselves meanwhile.
+    drivers: Mutex<usize>,
     fork: dat_plugin::host::ForkGuard,
 }
 
@@ -56,6 +58,7 @@ impl Progress {
             later: Mutex::default(),
             watched: Mutex::default(),
             events: Mutex::new([Event::new(EventKind(0), 0); BATCH]),
+            drivers: Mutex::new(0),
             fork: dat_plugin::host::ForkGuard::new(),
         })
     }
@@ -113,7 +116,12 @@ pub(crate) fn run(ia: &Arc<IaInner>) {
         // An interruption is as good as an event: everything is looked at.
         let _ = sleep_on(std::os::fd::AsFd::as_fd(&ia.progress.poller), ia.progress.next_wake());
         let _ = rustix::io::read(&ia.progress.wake, &mut [0u8; 8]);
-        take_events(ia, &device, &mut ia.progress.events.lock());
+        match ia.progress.events.try_lock() {
+            Some(mut events) => take_events(ia, &device, &mut events),
+            // A waiter is at it. The descriptor stays readable as long as there is something, so this thread is back
+            // at once if need be.
+            None => std::thread::yield_now(),
+        }
         time_out(ia);
         let later = std::mem::take(&mut *ia.progress.later.lock());
         sequel::perform(later);
@@ -121,8 +129,60 @@ pub(crate) fn run(ia: &Arc<IaInner>) {
     }
 }
 
-/// For a thread that waits for a connection event: takes the provider's events itself, which saves waking it through
-/// the IA's thread. Does nothing when that is at it already.
+/// A thread that waits for a connection event takes the provider's events itself, which saves waking it through the IA's
+/// thread; that one looks away as long as this lives, so that an event does not wake both.
+pub(crate) struct Driver {
+    ia: Arc<IaInner>,
+    device: Device,
+}
+
+impl Driver {
+    pub(crate) fn new(ia: Arc<IaInner>) -> Option<Driver> {
+        let device = ia.device("dat_evd_wait").ok()?;
+        device.event_fd()?;
+        let driver = Driver { ia, device };
+        driver.count(|drivers| {
+            *drivers += 1;
+            (*drivers == 1).then_some(epoll::EventFlags::empty())
+        });
+        Some(driver)
+    }
+
+    pub(crate) fn event_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.device.event_fd()
+    }
+
+    /// Takes what events there are, unless another thread is at it: that one may need this processor to go on.
+    pub(crate) fn take(&self) {
+        match self.ia.progress.events.try_lock() {
+            Some(mut events) => take_events(&self.ia, &self.device, &mut events),
+            None => std::thread::yield_now(),
+        }
+    }
+
+    /// Changes the number of drivers, and what the IA's thread looks at if `change` says so.
+    fn count(&self, change: impl FnOnce(&mut usize) -> Option<epoll::EventFlags>) {
+        let progress = &self.ia.progress;
+        let mut drivers = progress.drivers.lock();
+        if let Some(flags) = change(&mut drivers)
+            && let Some(fd) = self.device.event_fd()
+        {
+            // When it fails both threads wake up, which costs time and nothing else.
+            let _ = epoll::modify(&progress.poller, fd, epoll::EventData::new_u64(1), flags);
+        }
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.count(|drivers| {
+            *drivers -= 1;
+            (*drivers == 0).then_some(epoll::EventFlags::IN)
+        });
+    }
+}
+
+/// Takes the provider's events on the spot, unless another thread is at it.
 pub(crate) fn help(ia: &Arc<IaInner>) {
     if let Some(mut events) = ia.progress.events.try_lock()
         && let Ok(device) = ia.device("dat_evd_wait")

@@ -365,6 +365,11 @@ impl Chan {
         Ok(())
     }
 
+    /// Whether there is a peer that could publish anything.
+    pub(crate) fn is_linked(&self) -> bool {
+        self.link.get().is_some()
+    }
+
     fn go_live(&self, link: &Link) {
         self.tx.lock().start(link);
         self.rx.lock().start(self, link);

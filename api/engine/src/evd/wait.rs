@@ -5,13 +5,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use dat_plugin::host::{Device, Queue};
+use dat_plugin::host::Queue;
 use dat_types::{Error, EvdFlags, EvdState, Event, Result, ReturnType, Subtype, Timeout};
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::Errno;
 
 use super::{Core, Evd, EvdInner, Gate};
 use crate::error;
+use crate::progress::Driver;
 use crate::sequel::{self, Sequels};
 
 /// A wait that gave no event: why, and how many events are queued (`nmore`).
@@ -115,6 +116,9 @@ impl Evd {
         if timeout == Timeout::ZERO {
             return Err(expired(queued));
         }
+        // Connection events come from the provider by way of its event descriptor.
+        let connections = self.0.flags.intersects(EvdFlags::CONNECTION | EvdFlags::CR);
+        let driver = connections.then(|| self.0.owner.upgrade()).flatten().and_then(Driver::new);
         let start = Instant::now();
         let deadline = timeout.duration().and_then(|duration| start.checked_add(duration));
         let spin_until = start + self.0.spin;
@@ -122,9 +126,14 @@ impl Evd {
             let spinning = Instant::now() < spin_until;
             let armed = !spinning && self.arm_for(threshold)?;
             if armed {
-                self.sleep(deadline).map_err(|error| WaitError { error, nmore: queued })?;
+                let events = driver.as_ref().and_then(Driver::event_fd);
+                self.sleep(deadline, events).map_err(|error| WaitError { error, nmore: queued })?;
             } else {
-                std::hint::spin_loop();
+                // The peer may be waiting for this very processor: the system likes to wake it where its waker runs.
+                std::thread::yield_now();
+            }
+            if let Some(driver) = &driver {
+                driver.take();
             }
             match self.look(threshold, true) {
                 Look::Event(event, nmore) => return Ok((event, nmore)),
@@ -175,19 +184,9 @@ impl Evd {
     }
 
     /// Sleeps until something may have happened. An interruption by a signal is an error.
-    fn sleep(&self, deadline: Option<Instant>) -> Result<()> {
-        // Connection events come from the provider by way of its event descriptor: sleeping on that too, and taking
-        // them here, spares the hop over the IA's thread.
-        let connections = self.0.flags.intersects(EvdFlags::CONNECTION | EvdFlags::CR);
-        let ia = connections.then(|| self.0.owner.upgrade()).flatten();
-        let device = ia.as_ref().and_then(|ia| ia.device("dat_evd_wait").ok());
-        match self.0.sleeper.sleep(deadline, device.as_ref().and_then(Device::event_fd)) {
-            Ok(()) => {
-                if let Some(ia) = &ia {
-                    crate::progress::help(ia);
-                }
-                Ok(())
-            }
+    fn sleep(&self, deadline: Option<Instant>, events: Option<BorrowedFd<'_>>) -> Result<()> {
+        match self.0.sleeper.sleep(deadline, events) {
+            Ok(()) => Ok(()),
             Err(Errno::INTR) => Err(INTERRUPTED),
             Err(errno) => {
                 let error = Error::new(
