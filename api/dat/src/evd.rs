@@ -75,10 +75,9 @@ impl Evd {
     /// The oldest event, or `None`. Never blocks; no system call, no allocation.
     #[inline]
     pub fn poll(&self) -> Result<Option<Event>> {
-        match self.0.engine.dequeue() {
-            Ok(event) => self.event(event.data),
-            Err(error) if error.kind() == ReturnType::QueueEmpty => Ok(None),
-            Err(error) => Err(error),
+        match self.0.engine.poll()? {
+            Some(event) => self.event(event.data),
+            None => Ok(None),
         }
     }
 

@@ -222,7 +222,8 @@ impl Link {
     #[inline]
     pub fn send(&mut self, index: u32, length: u32, silent: bool) -> Outcome {
         let (slice, cookie) = (self.local(index, length), self.posted + 1);
-        let post = self.ep.send_from(&[slice]).cookie(cookie);
+        let segments = [slice];
+        let post = self.ep.send_from(&segments).cookie(cookie);
         if silent {
             post.suppress().post()?
         } else {
@@ -236,7 +237,8 @@ impl Link {
     #[inline]
     pub fn write(&mut self, index: u32, length: u32, silent: bool) -> Outcome {
         let (slice, remote, cookie) = (self.local(index, length), self.far(index, length), self.posted + 1);
-        let post = self.ep.write_from(&[slice], remote).cookie(cookie);
+        let segments = [slice];
+        let post = self.ep.write_from(&segments, remote).cookie(cookie);
         if silent {
             post.suppress().post()?
         } else {
@@ -250,7 +252,8 @@ impl Link {
     #[inline]
     pub fn read(&mut self, index: u32, length: u32, silent: bool) -> Outcome {
         let (slice, remote, cookie) = (self.local(index, length), self.far(index, length), self.posted + 1);
-        let post = self.ep.read_into(&[slice], remote).cookie(cookie);
+        let segments = [slice];
+        let post = self.ep.read_into(&segments, remote).cookie(cookie);
         if silent {
             post.suppress().post()?
         } else {

@@ -19,8 +19,7 @@ const MAX_SEGMENTS: usize = 32;
 pub struct Post<'a> {
     ep: &'a Owner,
     what: What,
-    segments: ArrayVec<LmrTriplet, MAX_SEGMENTS>,
-    too_many: bool,
+    segments: &'a [Slice],
     cookie: u64,
     flags: CompletionFlags,
 }
@@ -104,25 +103,25 @@ impl Ep {
 
     /// A receive into regions, to be posted.
     #[inline]
-    pub fn recv_into(&self, segments: &[Slice]) -> Post<'_> {
+    pub fn recv_into<'a>(&'a self, segments: &'a [Slice]) -> Post<'a> {
         Post::new(&self.0, What::Recv, segments)
     }
 
     /// A send from regions, to be posted.
     #[inline]
-    pub fn send_from(&self, segments: &[Slice]) -> Post<'_> {
+    pub fn send_from<'a>(&'a self, segments: &'a [Slice]) -> Post<'a> {
         Post::new(&self.0, What::Send, segments)
     }
 
     /// An RDMA write from regions to a peer's memory, to be posted.
     #[inline]
-    pub fn write_from(&self, segments: &[Slice], remote: RmrTriplet) -> Post<'_> {
+    pub fn write_from<'a>(&'a self, segments: &'a [Slice], remote: RmrTriplet) -> Post<'a> {
         Post::new(&self.0, What::Write(remote), segments)
     }
 
     /// An RDMA read of `remote.length` bytes of a peer's memory into regions, to be posted.
     #[inline]
-    pub fn read_into(&self, segments: &[Slice], remote: RmrTriplet) -> Post<'_> {
+    pub fn read_into<'a>(&'a self, segments: &'a [Slice], remote: RmrTriplet) -> Post<'a> {
         Post::new(&self.0, What::Read(remote), segments)
     }
 
@@ -146,11 +145,8 @@ impl Ep {
 
 impl<'a> Post<'a> {
     #[inline]
-    fn new(ep: &'a Owner, what: What, segments: &[Slice]) -> Post<'a> {
-        let mut list = ArrayVec::new();
-        let too_many = segments.len() > MAX_SEGMENTS;
-        list.extend(segments.iter().take(MAX_SEGMENTS).map(|slice| slice.0));
-        Post { ep, what, segments: list, too_many, cookie: 0, flags: CompletionFlags::empty() }
+    fn new(ep: &'a Owner, what: What, segments: &'a [Slice]) -> Post<'a> {
+        Post { ep, what, segments, cookie: 0, flags: CompletionFlags::empty() }
     }
 
     /// Comes back in the completion; the highest bit must be 0.
@@ -180,10 +176,19 @@ impl<'a> Post<'a> {
         if self.cookie & MARK != 0 {
             return Err(COOKIE);
         }
-        if self.too_many {
+        if let [one] = self.segments {
+            return self.hand_over(&[one.0]);
+        }
+        if self.segments.len() > MAX_SEGMENTS {
             return Err(TOO_MANY);
         }
-        let (engine, iov) = (&self.ep.engine, &self.segments[..]);
+        let iov: ArrayVec<LmrTriplet, MAX_SEGMENTS> = self.segments.iter().map(|slice| slice.0).collect();
+        self.hand_over(&iov)
+    }
+
+    #[inline]
+    fn hand_over(&self, iov: &[LmrTriplet]) -> Result<()> {
+        let engine = &self.ep.engine;
         match self.what {
             What::Recv => engine.post_recv(iov, self.cookie, self.flags),
             What::Send => engine.post_send(iov, self.cookie, self.flags),

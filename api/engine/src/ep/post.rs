@@ -258,7 +258,8 @@ impl Ep {
 }
 
 impl EpInner {
-    #[inline]
+    /// Inlined into its three callers, for each of which most of it is constant.
+    #[inline(always)]
     fn post_request(
         &self,
         kind: &Kind,

@@ -110,6 +110,16 @@ impl Evd {
     /// `dat_evd_dequeue`: the oldest event, or `DAT_QUEUE_EMPTY` without a sentence. Never blocks, allocates nothing.
     #[inline]
     pub fn dequeue(&self) -> Result<Event> {
+        match self.poll() {
+            Ok(Some(event)) => Ok(event),
+            Ok(None) => Err(EMPTY),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The same with an empty queue as `None`, for loops that find it so most of the time.
+    #[inline(always)]
+    pub fn poll(&self) -> Result<Option<Event>> {
         if self.0.fork.forked() {
             return Err(error::forked("dat_evd_dequeue"));
         }
@@ -121,16 +131,16 @@ impl Evd {
         let event = self.0.next_event(&mut core, &mut sequels);
         drop(core);
         if sequels.is_empty() {
-            return event.ok_or(EMPTY);
+            return Ok(event);
         }
-        self.after(event, sequels)
+        Ok(self.after(event, sequels))
     }
 
     /// What came of it may have queued events in turn.
     #[cold]
-    fn after(&self, event: Option<Event>, sequels: Sequels) -> Result<Event> {
+    fn after(&self, event: Option<Event>, sequels: Sequels) -> Option<Event> {
         sequel::perform(sequels);
-        event.or_else(|| self.0.core.lock().pop()).ok_or(EMPTY)
+        event.or_else(|| self.0.core.lock().pop())
     }
 
     /// `dat_evd_post_se`: appends a software event with the Consumer's own value. `DAT_QUEUE_FULL` when it is full.
