@@ -120,8 +120,9 @@ impl Link {
         let slot = (shape.size as usize).max(CONTROL).next_multiple_of(64);
         let slots = (BUFFERS / slot).clamp(1, depth as usize);
         let pz = ia.pz()?;
-        let local = Privileges::LOCAL_READ | Privileges::LOCAL_WRITE;
-        let messages = pz.region((2 * slots + 1) * slot, local)?;
+        // The right for peers to read lets a provider hand a large message over with one copy, where it can.
+        let readable = Privileges::LOCAL_READ | Privileges::LOCAL_WRITE | Privileges::REMOTE_READ;
+        let messages = pz.region((2 * slots + 1) * slot, readable)?;
         let window = pz.region(slots * slot, Privileges::ALL)?;
         let dto = ia.evd_of(2 * depth + 8, EvdFlags::DTO)?;
         let connection = ia.evd_of(8, EvdFlags::CONNECTION)?;
