@@ -137,9 +137,13 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    pub(crate) fn new(ia: Arc<IaInner>) -> Option<Driver> {
+    /// `watches` says whether the waiter can sleep on the provider's descriptor. If it cannot, for want of one of its
+    /// own, the IA's thread must go on looking.
+    pub(crate) fn new(ia: Arc<IaInner>, watches: impl FnOnce(BorrowedFd<'_>) -> bool) -> Option<Driver> {
         let device = ia.device("dat_evd_wait").ok()?;
-        device.event_fd()?;
+        if !watches(device.event_fd()?) {
+            return None;
+        }
         let driver = Driver { ia, device };
         driver.count(|drivers| {
             *drivers += 1;

@@ -237,11 +237,11 @@ impl EvdInner {
             let n = queue.poll(&mut core.batch[..take]);
             for i in 0..n {
                 let completion = core.batch[i];
-                let owner = core.feeder(completion.user).map(|feeder| (feeder.ep.clone(), feeder.attempt));
                 if let Some(queued) = self.convert(core, &completion, sequels)
                     && !core.push(queued)
-                    && let Some((ep, attempt)) = owner
+                    && let Some(feeder) = core.feeder(completion.user)
                 {
+                    let (ep, attempt) = (feeder.ep.clone(), feeder.attempt);
                     sequels.push(Sequel::Overflow { ep, attempt, evd: self.id });
                 }
             }

@@ -118,7 +118,9 @@ impl Evd {
         }
         // Connection events come from the provider by way of its event descriptor.
         let connections = self.0.flags.intersects(EvdFlags::CONNECTION | EvdFlags::CR);
-        let driver = connections.then(|| self.0.owner.upgrade()).flatten().and_then(Driver::new);
+        let watches = |events: BorrowedFd<'_>| self.0.sleeper.watches(self.0.queue.as_deref(), events);
+        let ia = connections.then(|| self.0.owner.upgrade()).flatten();
+        let driver = ia.and_then(|ia| Driver::new(ia, watches));
         let start = Instant::now();
         let deadline = timeout.duration().and_then(|duration| start.checked_add(duration));
         let spin_until = start + self.0.spin;
@@ -267,6 +269,12 @@ impl Sleeper {
         let both = events.and_then(|events| self.both(poller, events));
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         crate::progress::sleep_on(both.unwrap_or(poller.as_fd()), left.map(round_up))
+    }
+
+    /// Whether a sleeper can be woken by the provider's event descriptor too.
+    fn watches(&self, queue: Option<&Queue>, events: BorrowedFd<'_>) -> bool {
+        self.poller(queue).is_ok()
+            && self.inner.get().is_some_and(|(_, poller)| self.both(poller, events).is_some())
     }
 
     /// `None`: without it the IA's thread does the work.
