@@ -49,6 +49,7 @@ impl Device for TrivialDevice {
     type Channel = TrivialObject;
     type Queue = TrivialObject;
     type Listener = TrivialObject;
+    type Srq = dat_plugin::NoSrq;
 
     fn attr(&self) -> DeviceAttr {
         DeviceAttr {
@@ -70,7 +71,7 @@ impl Device for TrivialDevice {
             max_private_data: 64,
             qos: 1,
             alignment: 8,
-            reserved: 0,
+            ..DeviceAttr::default()
         }
     }
 

@@ -12,20 +12,28 @@ use crate::leg::{Outcome, Report};
 const PLUGINS: &[&str] = &["dat-loopback", "dat-shm"];
 
 /// A crate, what it may depend on among ours, and what its tests may besides.
-const ALLOWED: [(&str, &[&str], &[&str]); 14] = [
+const ALLOWED: [(&str, &[&str], &[&str]); 21] = [
     ("dat-types", &[], &[]),
     ("dat-plugin", &[], &[]),
-    ("dat-engine", &["dat-types", "dat-plugin"], &["dat-loopback"]),
-    ("dat-registry", &["dat-types", "dat-plugin"], &[]),
+    ("dat-sync", &[], &[]),
+    ("dat-engine", &["dat-types", "dat-plugin", "dat-sync"], &["dat-loopback"]),
+    ("dat-registry", &["dat-types", "dat-plugin", "dat-layers"], &[]),
     ("dat", &["dat-types", "dat-plugin", "dat-engine", "dat-registry"], PLUGINS),
     ("dat-kit", &["dat-plugin"], &[]),
+    ("dat-layers", &["dat-plugin", "dat-kit"], &["dat-loopback"]),
     ("dat-loopback", &["dat-plugin", "dat-kit"], &[]),
-    ("dat-shm", &["dat-plugin", "dat-kit"], &[]),
-    ("dat-cli", &["dat"], PLUGINS),
+    ("dat-shm", &["dat-plugin", "dat-kit", "dat-sync"], &[]),
+    ("rdma-sys", &[], &[]),
+    ("dat-ibverbs", &["dat-plugin", "dat-kit", "rdma-sys"], &[]),
+    ("libfabric-sys", &[], &[]),
+    ("dat-libfabric", &["dat-plugin", "dat-kit", "libfabric-sys"], &[]),
+    // The suite is a command of its own right: `dat conformance`.
+    ("dat-cli", &["dat", "dat-conformance"], PLUGINS),
     ("dat-examples", &["dat"], &["dat", "dat-loopback", "dat-shm"]),
     ("dat-process-tests", &["dat"], &["dat", "dat-loopback", "dat-shm"]),
     // It tests the engine and the plugin interface themselves, and has the loopback provider linked in.
     ("dat-conformance", &["dat", "dat-types", "dat-plugin", "dat-engine", "dat-loopback"], PLUGINS),
+    ("dat-differential", &["dat-types", "dat-plugin", "dat-engine", "dat-loopback"], PLUGINS),
     // It compares the provider called directly with the same one below the engine.
     ("dat-bench", &["dat", "dat-types", "dat-plugin", "dat-engine", "dat-shm"], &[]),
     ("xtask", &["dat-engine"], &[]),

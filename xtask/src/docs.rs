@@ -7,20 +7,22 @@ use std::path::Path;
 use crate::cargo::{cargo, target_dir};
 use crate::leg::{Outcome, Report};
 use crate::process::Run;
-use crate::root;
+use crate::{header, root};
 
-type Print = fn() -> String;
+type Print = fn() -> Result<String, String>;
 
 /// A file and the function that prints it.
-const PRINTED: [(&str, Print); 1] = [("docs/ep-states.md", dat_engine::states::print)];
+const PRINTED: [(&str, Print); 2] =
+    [("docs/ep-states.md", || Ok(dat_engine::states::print())), (header::FILE, header::text)];
 
 /// Writes every printed file; with `check`, compares only and fails on a difference.
 pub fn run(check: bool) -> Report {
-    let stale: Vec<&str> = PRINTED
-        .iter()
-        .filter(|(file, print)| fs::read_to_string(root().join(file)).ok() != Some(print()))
-        .map(|(file, _)| *file)
-        .collect();
+    let mut stale = Vec::new();
+    for (file, print) in PRINTED {
+        if fs::read_to_string(root().join(file)).ok() != Some(print()?) {
+            stale.push(file);
+        }
+    }
     if check {
         return match stale.is_empty() {
             true => Ok(Outcome::passed(format!("{} printed file(s) up to date", PRINTED.len()))),
@@ -30,7 +32,7 @@ pub fn run(check: bool) -> Report {
     for (file, print) in PRINTED {
         let path = root().join(file);
         fs::create_dir_all(path.parent().unwrap_or(Path::new("."))).map_err(|e| format!("{file}: {e}"))?;
-        fs::write(&path, print()).map_err(|e| format!("{}: {e}", path.display()))?;
+        fs::write(&path, print()?).map_err(|e| format!("{}: {e}", path.display()))?;
         println!("wrote {file}");
     }
     pages()?;

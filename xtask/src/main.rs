@@ -5,10 +5,12 @@ mod cargo;
 mod demo;
 mod deps;
 mod docs;
+mod header;
 mod leg;
 mod legs;
 mod process;
 mod suite;
+mod vm;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -23,7 +25,10 @@ struct Command {
     run: fn(&[String]) -> Report,
 }
 
-const COMMANDS: [Command; 9] = [
+/// The options of a command that takes any arguments.
+const ANY: &[&str] = &["COMMAND..."];
+
+const COMMANDS: [Command; 10] = [
     Command {
         name: "demo",
         options: &[],
@@ -73,14 +78,21 @@ const COMMANDS: [Command; 9] = [
         about: "a short run of every benchmark, to see that they work",
         run: |_| legs::bench::run(),
     },
+    Command {
+        name: "vm",
+        options: ANY,
+        about: "run a command in an emulated machine with Soft-RoCE devices (docs/rdma-vm.md)",
+        run: vm::run,
+    },
 ];
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     let name = arguments.next().unwrap_or_else(|| "help".to_owned());
     let options: Vec<String> = arguments.collect();
-    if ["help", "--help", "-h"].contains(&name.as_str()) || options.iter().any(|o| o == "--help" || o == "-h")
-    {
+    let asks_for_help = |word: &str| ["help", "--help", "-h"].contains(&word);
+    let first = options.first().map_or("", String::as_str);
+    if asks_for_help(&name) || ["--help", "-h"].contains(&first) {
         help();
         return ExitCode::SUCCESS;
     }
@@ -88,7 +100,9 @@ fn main() -> ExitCode {
         eprintln!("xtask: there is no command {name:?}; `cargo xtask help` lists them");
         return ExitCode::from(2);
     };
-    if let Some(unknown) = options.iter().find(|option| !command.options.contains(&option.as_str())) {
+    if let Some(unknown) =
+        options.iter().find(|option| command.options != ANY && !command.options.contains(&option.as_str()))
+    {
         eprintln!("xtask {name}: there is no option {unknown:?}; known are: {:?}", command.options);
         return ExitCode::from(2);
     }

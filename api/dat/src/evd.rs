@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dat_types::{
-    AsyncReason, ConnectionKind, DtoCompletion, EventData, ObjectId, Result, ReturnType, Timeout,
+    AsyncReason, ConnectionKind, DtoCompletion, DtoStatus, EventData, ObjectId, Result, ReturnType, Timeout,
 };
 
 use crate::{Ia, Request};
@@ -47,6 +47,15 @@ pub enum Event {
         /// The peer's private data: with `Established` on the connecting side, and with `PeerRejected`.
         private_data: Box<[u8]>,
     },
+    /// A posted binding of a window is done.
+    Bind {
+        /// The window, see [`crate::Window::id`].
+        window: ObjectId,
+        /// The cookie given at the post.
+        cookie: u64,
+        /// How it ended.
+        status: DtoStatus,
+    },
     /// An asynchronous error or notice.
     Async {
         /// The affected object.
@@ -79,6 +88,14 @@ impl Evd {
             Some(event) => self.event(event.data),
             None => Ok(None),
         }
+    }
+
+    /// Takes completions in one go, oldest first, as many as there are and `out` has room for without growing; gives
+    /// how many. It stops before an event of another kind, which [`Evd::poll`] gives. Never blocks; no system call, no
+    /// allocation.
+    #[inline]
+    pub fn poll_completions(&self, out: &mut Vec<DtoCompletion>) -> Result<usize> {
+        self.0.engine.poll_completions(out)
     }
 
     /// The oldest event; blocks at most for `timeout`, and then gives `None`. A signal gives `DAT_INTERRUPTED_CALL`,
@@ -137,6 +154,7 @@ impl Evd {
     fn event(&self, data: EventData) -> Result<Option<Event>> {
         Ok(Some(match data {
             EventData::Dto(completion) => Event::Completion(completion),
+            EventData::RmrBind { rmr, cookie, status } => Event::Bind { window: rmr, cookie, status },
             EventData::Connection { kind, ep, private_data } => Event::Connection { kind, ep, private_data },
             EventData::ConnectionRequest { cr, .. } => Event::Request(Request::new(&self.0.ia, cr)?),
             EventData::Async { object, reason } => Event::Async { object, reason },

@@ -120,7 +120,7 @@ impl Ia {
 
     /// A dispatcher of `qlen` events of every kind but asynchronous ones (`dat_evd_create`).
     pub fn evd(&self, qlen: u32) -> Result<Evd> {
-        self.evd_of(qlen, EvdFlags::SOFTWARE | EvdFlags::CR | EvdFlags::DTO | EvdFlags::CONNECTION)
+        self.evd_of(qlen, EvdFlags::DEFAULT.difference(EvdFlags::ASYNC) | EvdFlags::SOFTWARE)
     }
 
     /// A dispatcher of `qlen` events of these kinds.

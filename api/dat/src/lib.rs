@@ -56,8 +56,10 @@ mod ia;
 mod listener;
 mod pz;
 mod region;
+mod srq;
 #[cfg(feature = "async")]
 mod stream;
+mod window;
 
 pub use buffer::Buffer;
 pub use dat_engine as engine;
@@ -74,8 +76,10 @@ pub use ia::{Ia, IaBuilder, open};
 pub use listener::{Psp, Request};
 pub use pz::Pz;
 pub use region::{Region, Slice};
+pub use srq::Srq;
 #[cfg(feature = "async")]
 pub use stream::EventStream;
+pub use window::Window;
 
 /// The README's examples are tested with the documentation.
 #[cfg(doctest)]

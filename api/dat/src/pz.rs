@@ -5,7 +5,7 @@ use std::sync::Arc;
 use dat_engine::Memory;
 use dat_types::{ObjectId, Privileges, Result};
 
-use crate::{Buffer, Ia, Region};
+use crate::{Buffer, Ia, Region, Srq, Window};
 
 /// A protection zone: memory in it is usable through endpoints in it only. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -49,6 +49,16 @@ impl Pz {
     /// A region of plain heap memory; for comparison, and where memory of the provider's is scarce.
     pub fn heap_region(&self, len: usize, privileges: Privileges) -> Result<Region> {
         Region::new(self, Memory::heap(len), privileges)
+    }
+
+    /// A memory window, bound to nothing yet.
+    pub fn window(&self) -> Result<Window> {
+        Window::new(self)
+    }
+
+    /// A shared receive queue for at most `max_recvs` receives of at most `max_segments` segments each.
+    pub fn srq(&self, max_recvs: u32, max_segments: u32) -> Result<Srq> {
+        Srq::new(self, max_recvs, max_segments)
     }
 
     /// Registers memory that is somebody else's.

@@ -192,3 +192,66 @@ fn events_as_a_stream() {
     }
     sender.join().unwrap();
 }
+
+#[test]
+fn buffers_of_a_shared_queue_come_back_from_the_endpoint_that_took_them() {
+    let (a, b) = (Side::new(), Side::new());
+    let srq = b.pz.srq(4, 1).unwrap();
+    let ep = b.ia.ep(&b.pz).evd(&b.evd).srq(&srq).create().unwrap();
+    let psp = b.ia.listen_any(&b.evd).unwrap();
+    a.ep.connect(b.ia.address().unwrap(), psp.conn_qual()).timeout(LONG).start().unwrap();
+    match b.next() {
+        Event::Request(mut request) => request.accept(&ep, b"").unwrap(),
+        other => panic!("{other:?}"),
+    }
+    for side in [&a, &b] {
+        assert!(matches!(side.next(), Event::Connection { kind: ConnectionKind::Established, .. }));
+    }
+    srq.recv(b.pz.buffer(16).unwrap()).unwrap();
+    let mut out = a.pz.buffer(3).unwrap();
+    out.copy_from_slice(b"srq");
+    a.ep.send(out, ..).unwrap();
+    let done = b.completion();
+    assert_eq!(&ep.reclaim(&done).expect("the shared receive")[..3], b"srq");
+    assert_eq!(srq.query().unwrap().outstanding, 0);
+}
+
+#[test]
+fn a_window_is_given_to_a_peer_and_taken_back() {
+    let (a, b, _psp) = connected();
+    let (mine, theirs) =
+        (a.pz.region(64, Privileges::ALL).unwrap(), b.pz.region(64, Privileges::ALL).unwrap());
+    theirs.write(8, b"seen");
+    let window = b.pz.window().unwrap();
+    let key = b.ep.bind(&window, &theirs, 8..12, Privileges::REMOTE_READ, 5).unwrap();
+    assert!(matches!(b.next(), Event::Bind { cookie: 5, status: DtoStatus::Success, .. }));
+    a.ep.read_into(&[mine.slice(..4)], key).cookie(1).post().unwrap();
+    assert_eq!(a.completion().status, DtoStatus::Success);
+    let mut got = [0; 4];
+    mine.read(0, &mut got);
+    assert_eq!(&got, b"seen");
+    b.ep.unbind(&window, 6).unwrap();
+    assert!(matches!(b.next(), Event::Bind { cookie: 6, .. }));
+    a.ep.read_into(&[mine.slice(..4)], key).cookie(2).post().unwrap();
+    assert_eq!(a.completion().status, DtoStatus::RemoteAccess);
+}
+
+#[test]
+fn words_and_values() {
+    let (a, b, _psp) = connected();
+    let (mine, theirs) = (
+        a.pz.region(64, Privileges::ALL).unwrap(),
+        b.pz.region(64, Privileges::ALL | Privileges::REMOTE_ATOMIC).unwrap(),
+    );
+    a.ep.fetch_add(&[mine.slice(..8)], theirs.remote(..8), 7).post().unwrap();
+    a.ep.compare_swap(&[mine.slice(8..16)], theirs.remote(..8), 7, 9).post().unwrap();
+    assert_eq!([a.completion().length, a.completion().length], [8, 8]);
+    let mut word = [0; 8];
+    theirs.read(0, &mut word);
+    assert_eq!(u64::from_ne_bytes(word), 9);
+    b.ep.recv(b.pz.buffer(8).unwrap()).unwrap();
+    a.ep.write_immediate_from(&[mine.slice(..4)], theirs.remote(16..20), 77).post().unwrap();
+    let done = b.completion();
+    assert_eq!((done.immediate(), done.length), (Some(77), 4));
+    assert!(b.ep.reclaim(&done).is_some());
+}

@@ -8,11 +8,12 @@ use dat_plugin::host::ForkGuard;
 use dat_plugin::{Event, RejectReason};
 use dat_types::{Error, ObjectId, Result, ReturnType, Subtype};
 
+use crate::context::{Context, object_calls};
 use crate::ep::{Ep, EpInner};
 use crate::error;
 use crate::ia::IaInner;
 
-/// A peer's request to connect, until it is accepted or rejected.
+/// A peer's request to connect, until it is accepted, rejected or handed off.
 #[derive(Clone)]
 pub struct Cr(Arc<CrInner>);
 
@@ -22,13 +23,31 @@ struct CrInner {
     owner: Weak<IaInner>,
     alive: AtomicBool,
     fork: ForkGuard,
-    /// The provider's name for it.
-    request: u64,
-    peer: Option<SocketAddr>,
-    peer_port: u64,
+    context: Context,
+    asked: Asked,
     conn_qual: u64,
-    private_data: Box<[u8]>,
     ep: Option<Arc<EpInner>>,
+}
+
+/// What a peer asks.
+#[derive(Clone)]
+pub(crate) struct Asked {
+    /// The provider's name for the request.
+    request: u64,
+    pub(crate) peer: Option<SocketAddr>,
+    pub(crate) peer_port: u64,
+    private_data: Arc<[u8]>,
+}
+
+impl Asked {
+    pub(crate) fn new(event: &Event) -> Asked {
+        Asked {
+            request: event.request,
+            peer: event.peer.to_std(),
+            peer_port: event.peer_port,
+            private_data: event.data().into(),
+        }
+    }
 }
 
 /// What `dat_cr_query` tells.
@@ -47,24 +66,18 @@ pub struct CrParam {
 }
 
 impl Cr {
-    pub(crate) fn new(ia: &Arc<IaInner>, event: &Event, ep: Option<Arc<EpInner>>) -> Cr {
-        let cr = Cr(Arc::new(CrInner {
+    pub(crate) fn new(ia: &Arc<IaInner>, asked: Asked, conn_qual: u64, ep: Option<Arc<EpInner>>) -> Cr {
+        Cr(Arc::new(CrInner {
             id: crate::next_id(),
             ia: ia.id,
             owner: Arc::downgrade(ia),
             alive: AtomicBool::new(true),
             fork: ForkGuard::new(),
-            request: event.request,
-            peer: event.peer.to_std(),
-            peer_port: event.peer_port,
-            conn_qual: event.port,
-            private_data: event.data().into(),
+            context: Context::default(),
+            asked,
+            conn_qual,
             ep,
-        }));
-        if let Some(ep) = &cr.0.ep {
-            ep.set_remote(cr.0.peer, cr.0.peer_port);
-        }
-        cr
+        }))
     }
 
     /// Its id; the event carried it.
@@ -76,10 +89,10 @@ impl Cr {
     pub fn query(&self) -> Result<CrParam> {
         self.check("dat_cr_query")?;
         Ok(CrParam {
-            remote_address: self.0.peer,
-            remote_port_qual: self.0.peer_port,
+            remote_address: self.0.asked.peer,
+            remote_port_qual: self.0.asked.peer_port,
             conn_qual: self.0.conn_qual,
-            private_data: self.0.private_data.clone(),
+            private_data: (*self.0.asked.private_data).into(),
             local_ep: self.0.ep.clone().map(Ep),
         })
     }
@@ -108,8 +121,8 @@ impl Cr {
         ia.check_private_data(CALL, Subtype::Arg3, private_data)?;
         // Claimed first, so that of two threads one accepts; given back when it comes to nothing.
         self.claim(CALL)?;
-        let peer = (self.0.peer, self.0.peer_port);
-        match ep.accept(&ia, self.0.request, held, peer, private_data) {
+        let peer = (self.0.asked.peer, self.0.asked.peer_port);
+        match ep.accept(&ia, self.0.asked.request, held, peer, private_data) {
             Ok(()) => {
                 ia.objects.lock().crs.remove(&self.0.id);
                 Ok(())
@@ -121,7 +134,8 @@ impl Cr {
         }
     }
 
-    /// `dat_cr_reject`: the peer sees PEER_REJECTED with the private data. The request is gone.
+    /// `dat_cr_reject`: the peer sees PEER_REJECTED with the private data. The request is gone; the endpoint of a
+    /// reserved service point is UNCONNECTED again, one made for the request is gone too.
     pub fn reject(&self, private_data: &[u8]) -> Result<()> {
         const CALL: &str = "dat_cr_reject";
         let ia = self.check(CALL)?;
@@ -129,12 +143,43 @@ impl Cr {
         let device = ia.device(CALL)?;
         self.claim(CALL)?;
         // The peer may have given up meanwhile; then there is nobody to tell, and that is no failure.
-        device.reject(self.0.request, RejectReason::CONSUMER, private_data);
+        device.reject(self.0.asked.request, RejectReason::CONSUMER, private_data);
+        self.let_go(&ia);
+        Ok(())
+    }
+
+    /// `dat_cr_handoff`: the request is delivered anew, under a new handle, to the service point of this IA that listens
+    /// on `conn_qual`; this one is gone (decision D-21). On failure nothing changes: `DAT_INVALID_PARAMETER` when nobody
+    /// listens there, `DAT_INSUFFICIENT_RESOURCES` when the dispatcher there is full.
+    pub fn handoff(&self, conn_qual: u64) -> Result<()> {
+        const CALL: &str = "dat_cr_handoff";
+        let ia = self.check(CALL)?;
+        ia.device(CALL)?;
+        let _ports = ia.ports.lock();
+        let target = {
+            let objects = ia.objects.lock();
+            objects.points.values().find(|point| point.conn_qual() == conn_qual).cloned()
+        };
+        let Some(target) = target else {
+            let message = format!("no service point of this IA listens on {conn_qual}");
+            return Err(error::parameter(CALL, Subtype::Arg2, message));
+        };
+        self.claim(CALL)?;
+        if !target.deliver(&ia, &self.0.asked) {
+            self.0.alive.store(true, Ordering::Release);
+            let message = format!("the service point on {conn_qual} has no room for the request");
+            return Err(error::resources(CALL, Subtype::ResourceTevd, message));
+        }
+        self.let_go(&ia);
+        Ok(())
+    }
+
+    /// Decided without an endpoint.
+    fn let_go(&self, ia: &IaInner) {
         ia.objects.lock().crs.remove(&self.0.id);
         if let Some(ep) = &self.0.ep {
-            ep.kill();
+            ep.release();
         }
-        Ok(())
     }
 
     /// The IA is closing: the peer is refused.
@@ -142,7 +187,7 @@ impl Cr {
         if self.0.alive.swap(false, Ordering::AcqRel)
             && let Some(ia) = self.0.owner.upgrade()
         {
-            ia.reject_quietly(self.0.request);
+            ia.reject_quietly(self.0.asked.request);
         }
     }
 
@@ -163,7 +208,14 @@ impl Cr {
         }
         self.0.owner.upgrade().ok_or_else(dead)
     }
+
+    fn checked(&self, call: &'static str) -> Result<&Context> {
+        self.check(call)?;
+        Ok(&self.0.context)
+    }
 }
+
+object_calls!(Cr, Cr);
 
 impl std::fmt::Debug for Cr {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -1,19 +1,20 @@
 //! Interface adapter instances.
 
 use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use dat_plugin::DeviceAttr;
 use dat_plugin::host::{Device, SpanTable};
-use dat_plugin::{Caps, DeviceAttr};
-use dat_types::{
-    AsyncReason, CloseFlags, CompletionFlags, EpCreator, EvdFlags, EventData, IaAttr, MemTypes, ObjectId,
-    ProviderAttr, Qos, Result, Subtype,
-};
+use dat_types::{AsyncReason, CloseFlags, Comm, EvdFlags, EventData, ObjectId, Result, Subtype};
 use parking_lot::Mutex;
 
+use crate::async_evd::{self, AsyncEvd};
+use crate::cno::Cno;
+use crate::context::{Context, object_calls};
 use crate::cr::Cr;
 use crate::ep::EpInner;
 use crate::error;
@@ -21,8 +22,10 @@ use crate::evd::Evd;
 use crate::lmr::{Grave, Lmr};
 use crate::progress::Progress;
 use crate::pz::Pz;
+use crate::rmr::Rmr;
 use crate::sequel::Sequels;
-use crate::service_point::Psp;
+use crate::service_point::Point;
+use crate::srq::Srq;
 
 /// An open interface adapter: one provider's device, and all objects made from it. Dropping it closes it abruptly.
 pub struct Ia {
@@ -55,9 +58,18 @@ pub(crate) struct IaInner {
     pub(crate) spans: Arc<SpanTable>,
     pub(crate) objects: Mutex<Objects>,
     pub(crate) graveyard: Mutex<Vec<Grave>>,
+    /// Bound memory windows by their context.
+    pub(crate) windows: Mutex<HashMap<u32, Rmr>>,
+    /// Service points come, go and take requests one at a time: before the locks of endpoints.
+    pub(crate) ports: Mutex<()>,
     pub(crate) progress: Progress,
     pub(crate) spin: Duration,
     async_evd: OnceLock<Evd>,
+    /// The async dispatcher goes with the IA.
+    async_owned: bool,
+    /// The consumer may know the async dispatcher.
+    async_scope: bool,
+    context: Context,
 }
 
 /// Everything alive on an IA.
@@ -65,24 +77,50 @@ pub(crate) struct IaInner {
 pub(crate) struct Objects {
     pub(crate) pzs: HashMap<ObjectId, Pz>,
     pub(crate) lmrs: HashMap<ObjectId, Lmr>,
+    pub(crate) rmrs: HashMap<ObjectId, Rmr>,
+    pub(crate) srqs: HashMap<ObjectId, Srq>,
     pub(crate) evds: HashMap<ObjectId, Evd>,
+    pub(crate) cnos: HashMap<ObjectId, Cno>,
     pub(crate) eps: HashMap<ObjectId, Arc<EpInner>>,
-    pub(crate) psps: HashMap<ObjectId, Psp>,
+    pub(crate) points: HashMap<ObjectId, Arc<Point>>,
     pub(crate) crs: HashMap<ObjectId, Cr>,
     /// Connection attempts and connections under way: what the provider's events name.
     pub(crate) attempts: HashMap<u64, Arc<EpInner>>,
 }
 
 impl Ia {
-    /// `dat_ia_open`, from an open device on. `name` is the IA name, `version` the provider's.
+    /// `dat_ia_open`, from an open device on, with an async dispatcher of its own. `name` is the IA name, `version` the
+    /// provider's.
     pub fn open(device: Device, name: &str, version: &str, options: IaOptions) -> Result<Ia> {
+        Ia::open_with(device, name, version, options, AsyncEvd::Own)
+    }
+
+    /// `dat_ia_open` with a choice of async dispatcher (contract section 12.4).
+    pub fn open_with(
+        device: Device,
+        name: &str,
+        version: &str,
+        options: IaOptions,
+        async_evd: AsyncEvd,
+    ) -> Result<Ia> {
         const CALL: &str = "dat_ia_open";
         let attr = *device.attr();
-        if options.async_evd_min_qlen <= 0 {
-            let message =
-                format!("an async queue of {} events; at least 1 is needed", options.async_evd_min_qlen);
-            return Err(error::parameter(CALL, Subtype::Arg2, message));
-        }
+        let owned = matches!(async_evd, AsyncEvd::Own);
+        let async_scope = !matches!(async_evd, AsyncEvd::Exists);
+        let given = match async_evd {
+            AsyncEvd::Own if options.async_evd_min_qlen <= 0 => {
+                let message =
+                    format!("an async queue of {} events; at least 1 is needed", options.async_evd_min_qlen);
+                return Err(error::parameter(CALL, Subtype::Arg2, message));
+            }
+            AsyncEvd::Own => None,
+            AsyncEvd::Exists => Some(async_evd::existing(CALL, name)?),
+            AsyncEvd::Shared(evd) => {
+                async_evd::check(CALL, name, &evd)?;
+                Some(evd)
+            }
+        };
+        dat_sync::prepare();
         let progress = Progress::new(&device).map_err(|source| {
             error::resources(CALL, Subtype::ResourceDevice, "no descriptors for the IA's thread")
                 .with_source(source)
@@ -97,20 +135,28 @@ impl Ia {
             spans: Arc::new(SpanTable::new()),
             objects: Mutex::default(),
             graveyard: Mutex::default(),
+            windows: Mutex::default(),
+            ports: Mutex::default(),
             progress,
             spin: if cfg!(miri) { Duration::ZERO } else { options.spin },
             async_evd: OnceLock::new(),
+            async_owned: owned,
+            async_scope,
+            context: Context::default(),
         });
-        let async_evd = Evd::new(&inner, options.async_evd_min_qlen as u32, EvdFlags::ASYNC, None);
+        let async_evd = given
+            .unwrap_or_else(|| Evd::new(&inner, options.async_evd_min_qlen as u32, EvdFlags::ASYNC, None));
         async_evd.pin();
-        let _ = inner.async_evd.set(async_evd);
+        let _ = inner.async_evd.set(async_evd.clone());
         let for_thread = inner.clone();
         let thread = std::thread::Builder::new()
             .name(format!("dat-{name}"))
             .spawn(move || crate::progress::run(&for_thread))
             .map_err(|source| {
+                async_evd.unpin();
                 error::resources(CALL, Subtype::ResourceDevice, "no thread for the IA").with_source(source)
             })?;
+        async_evd::announce(name, &async_evd);
         Ok(Ia { inner, thread: Mutex::new(Some(thread)) })
     }
 
@@ -150,64 +196,6 @@ impl Ia {
         cr.ok_or_else(|| error::freed(CALL, Subtype::HandleCr, "connection request", id))
     }
 
-    /// `dat_ia_query`: the adapter's attributes.
-    pub fn query(&self) -> Result<IaAttr> {
-        self.device("dat_ia_query")?;
-        let attr = &self.inner.attr;
-        let address = attr.address.to_std().map_or_else(|| [0, 0, 0, 0].into(), |addr| addr.ip());
-        Ok(IaAttr {
-            adapter_name: self.inner.name.clone(),
-            vendor_name: self.inner.version.clone(),
-            address,
-            max_eps: attr.max_channels,
-            max_dto_per_ep: attr.max_requests_per_channel.min(attr.max_recvs_per_channel),
-            max_rdma_read_per_ep_in: attr.max_reads_per_channel,
-            max_rdma_read_per_ep_out: attr.max_reads_per_channel,
-            max_evds: attr.max_queues,
-            max_evd_qlen: attr.max_queue_depth,
-            max_iov_segments_per_dto: self.inner.max_iov(),
-            max_iov_segments_per_rdma_read: attr.max_read_segments.min(crate::ep::MAX_IOV as u32),
-            max_iov_segments_per_rdma_write: attr.max_write_segments.min(crate::ep::MAX_IOV as u32),
-            max_lmrs: attr.max_regions.min(SpanTable::CAPACITY as u32),
-            max_lmr_block_size: attr.max_region,
-            max_pzs: u32::MAX,
-            max_message_size: attr.max_message,
-            max_rdma_size: attr.max_rdma,
-            max_rmrs: 0,
-            max_srqs: 0,
-        })
-    }
-
-    /// `dat_ia_query`: the provider's attributes.
-    pub fn provider_query(&self) -> Result<ProviderAttr> {
-        self.device("dat_ia_query")?;
-        let attr = &self.inner.attr;
-        let has = |caps: Caps| if attr.caps.contains(caps) { "TRUE" } else { "FALSE" }.to_owned();
-        Ok(ProviderAttr {
-            provider_name: self.inner.name.clone(),
-            provider_version: self.inner.version.clone(),
-            lmr_mem_types_supported: MemTypes::empty(),
-            qos_supported: Qos(attr.qos),
-            completion_flags_supported: CompletionFlags::all(),
-            is_thread_safe: true,
-            max_private_data_size: attr.max_private_data,
-            supports_multipath: false,
-            ep_creator: EpCreator::IfAsked,
-            optimal_buffer_alignment: attr.alignment,
-            srq_supported: false,
-            lmr_sync_req: false,
-            dto_async_return_guaranteed: true,
-            is_signal_safe: false,
-            evd_stream_merging_supported: [[true; 6]; 6],
-            provider_specific: vec![
-                ("DAT_RECEIVER_WAITS".into(), has(Caps::RECEIVER_WAITS)),
-                ("DAT_WRITE_ORDERED".into(), has(Caps::WRITE_ORDERED)),
-                ("DAT_INTER_PROCESS".into(), has(Caps::INTER_PROCESS)),
-                ("DAT_INTER_HOST".into(), has(Caps::INTER_HOST)),
-            ],
-        })
-    }
-
     /// `dat_ia_close`. Graceful: `DAT_INVALID_STATE` while any object but connection requests is left. Abrupt: ends
     /// everything (contract section 1.3).
     pub fn close(&self, flags: CloseFlags) -> Result<()> {
@@ -232,7 +220,13 @@ impl Ia {
         {
             let _ = thread.join();
         }
-        self.inner.async_evd.get().expect("set when opened").kill();
+        let async_evd = self.async_evd();
+        async_evd.unpin();
+        if self.inner.async_owned {
+            async_evd.kill();
+        }
+        // What nobody can call any more is told that the adapter is gone.
+        self.inner.progress.call_agents();
         self.inner.graveyard.lock().clear();
         self.inner.device.lock().take();
         Ok(())
@@ -241,7 +235,14 @@ impl Ia {
     pub(crate) fn device(&self, call: &'static str) -> Result<Device> {
         self.inner.device(call)
     }
+
+    fn checked(&self, call: &'static str) -> Result<&Context> {
+        self.device(call)?;
+        Ok(&self.inner.context)
+    }
 }
+
+object_calls!(Ia, Ia);
 
 impl Drop for Ia {
     fn drop(&mut self) {
@@ -274,8 +275,30 @@ impl IaInner {
         self.progress.is_own_process()
     }
 
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn version(&self) -> &str {
+        &self.version
+    }
+
+    pub(crate) fn async_in_scope(&self) -> bool {
+        self.async_scope
+    }
+
     pub(crate) fn attr(&self) -> &DeviceAttr {
         &self.attr
+    }
+
+    /// The address peers reach it by.
+    pub(crate) fn address(&self) -> IpAddr {
+        self.attr.address.to_std().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |address| address.ip())
+    }
+
+    /// What connections by socket address use unless told otherwise.
+    pub(crate) fn comm(&self) -> Comm {
+        Comm::of(self.address())
     }
 
     pub(crate) fn max_qlen(&self) -> u32 {
@@ -302,23 +325,37 @@ impl IaInner {
     /// The cascade of an abrupt close, in the contract's order.
     fn end_all(&self) {
         let objects = std::mem::take(&mut *self.objects.lock());
+        let (reserved, listening): (Vec<_>, Vec<_>) =
+            objects.points.values().partition(|point| point.is_reserved());
+        for point in reserved {
+            point.kill();
+        }
         for ep in objects.eps.values() {
             ep.kill();
+        }
+        for rmr in objects.rmrs.values() {
+            rmr.kill();
         }
         for lmr in objects.lmrs.values() {
             lmr.kill();
         }
-        for psp in objects.psps.values() {
-            psp.kill();
+        for point in listening {
+            point.kill();
         }
         for cr in objects.crs.values() {
             cr.abandon();
+        }
+        for srq in objects.srqs.values() {
+            srq.kill();
         }
         for pz in objects.pzs.values() {
             pz.kill();
         }
         for evd in objects.evds.values() {
             evd.kill();
+        }
+        for cno in objects.cnos.values() {
+            cno.kill();
         }
     }
 }
@@ -329,9 +366,12 @@ impl Objects {
         let counts = [
             ("endpoints", self.eps.values().filter(|ep| !ep.is_tentative()).count()),
             ("memory regions", self.lmrs.len()),
+            ("memory windows", self.rmrs.len()),
+            ("shared receive queues", self.srqs.len()),
             ("protection zones", self.pzs.len()),
             ("event dispatchers", self.evds.len()),
-            ("service points", self.psps.len()),
+            ("notification objects", self.cnos.len()),
+            ("service points", self.points.len()),
         ];
         let parts: Vec<String> =
             counts.iter().filter(|(_, n)| *n > 0).map(|(what, n)| format!("{n} {what}")).collect();

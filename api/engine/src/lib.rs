@@ -20,6 +20,10 @@
 //! (a failed transfer, a finished drain) is carried out as a [`sequel::Sequel`] and done after the lock is gone.
 #![forbid(unsafe_code)]
 
+mod async_evd;
+mod attributes;
+mod cno;
+mod context;
 mod cr;
 mod ep;
 mod error;
@@ -29,18 +33,24 @@ mod lmr;
 mod lock;
 mod progress;
 mod pz;
+mod rmr;
 mod sequel;
 mod service_point;
+mod srq;
 mod status_map;
 
+pub use async_evd::AsyncEvd;
+pub use cno::{Agent, Cno, CnoParam, CnoProxy};
 pub use cr::{Cr, CrParam};
 pub use dat_plugin::host::{Device, Memory, Plugin};
-pub use ep::{ConnectOptions, Ep, EpMask, EpModify, EpParam, EpStatus, states};
+pub use ep::{ConnectOptions, Ep, EpMask, EpModify, EpParam, EpRecvParam, EpStatus, states};
 pub use evd::{Evd, EvdParam, WaitError};
 pub use ia::{Ia, IaOptions};
 pub use lmr::{Lmr, LmrParam};
 pub use pz::Pz;
-pub use service_point::{Psp, PspParam};
+pub use rmr::{Rmr, RmrParam};
+pub use service_point::{Csp, CspParam, Psp, PspParam, Rsp, RspParam};
+pub use srq::{Srq, SrqParam};
 
 /// The next object id of this process.
 fn next_id() -> dat_types::ObjectId {

@@ -1,11 +1,13 @@
 //! Local memory regions, and memory that outlives them until nothing in flight names it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use dat_plugin::host::{ForkGuard, Memory};
+use dat_plugin::{Access, Caps};
 use dat_types::{LmrTriplet, ObjectId, Privileges, Result, RmrTriplet, Subtype};
 
+use crate::context::{Context, object_calls};
 use crate::ep::WorkRing;
 use crate::error;
 use crate::ia::{Ia, IaInner};
@@ -21,6 +23,9 @@ pub(crate) struct LmrInner {
     ia: ObjectId,
     owner: Weak<IaInner>,
     alive: AtomicBool,
+    /// Memory windows bound to it.
+    windows: AtomicUsize,
+    consumer: Context,
     fork: ForkGuard,
     context: u32,
     rmr_context: u32,
@@ -58,8 +63,13 @@ impl Ia {
             let message = format!("privileges {:#x} have undefined bits", privileges.bits());
             return Err(error::parameter(CALL, Subtype::Arg6, message));
         }
-        if privileges.contains(Privileges::REMOTE_ATOMIC) {
+        let caps = device.attr().caps;
+        if privileges.contains(Privileges::REMOTE_ATOMIC) && !caps.contains(Caps::ATOMICS) {
             return Err(error::unsupported(CALL, "this provider has no atomic operations"));
+        }
+        let mut access = status_map::access(privileges);
+        if caps.contains(Caps::WINDOWS) {
+            access = access | Access::WINDOW;
         }
         let max = device.attr().max_region;
         if memory.len() == 0 || memory.len() > max {
@@ -72,7 +82,7 @@ impl Ia {
         }
         self.inner.bury_the_dead();
         let registration = device
-            .register(memory.clone(), status_map::access(privileges), pz.0.domain)
+            .register(memory.clone(), access, pz.0.domain)
             .map_err(|failure| error::provider(CALL, failure))?;
         let rmr_context = registration.keys().rkey;
         let context = self.inner.spans.insert(registration).map_err(|_| {
@@ -87,6 +97,8 @@ impl Ia {
             ia: self.inner.id,
             owner: Arc::downgrade(&self.inner),
             alive: AtomicBool::new(true),
+            windows: AtomicUsize::new(0),
+            consumer: Context::default(),
             fork: ForkGuard::new(),
             context,
             rmr_context,
@@ -170,11 +182,33 @@ impl Lmr {
         if self.0.fork.forked() {
             return Err(error::forked("dat_lmr_free"));
         }
+        let windows = self.0.windows.load(Ordering::Acquire);
+        if windows > 0 {
+            let message = format!(
+                "{windows} memory windows are bound to region {}; free or rebind them first",
+                self.0.id
+            );
+            return Err(error::state("dat_lmr_free", Subtype::LmrInUse, message));
+        }
         if !self.0.alive.swap(false, Ordering::AcqRel) {
             return Err(error::freed("dat_lmr_free", Subtype::HandleLmr, "memory region", self.0.id));
         }
         self.release();
         Ok(())
+    }
+
+    /// Fails unless alive and of `ia`.
+    pub(crate) fn check(&self, call: &'static str, ia: ObjectId) -> Result<()> {
+        if self.0.fork.forked() {
+            return Err(error::forked(call));
+        }
+        if !self.0.alive.load(Ordering::Acquire) {
+            return Err(error::freed(call, Subtype::HandleLmr, "memory region", self.0.id));
+        }
+        match self.0.ia == ia {
+            true => Ok(()),
+            false => Err(error::foreign(call, Subtype::HandleLmr, "memory region", self.0.id)),
+        }
     }
 
     pub(crate) fn kill(&self) {
@@ -192,9 +226,38 @@ impl Lmr {
     }
 }
 
+impl Lmr {
+    fn checked(&self, call: &'static str) -> Result<&Context> {
+        self.check(call, self.0.ia)?;
+        Ok(&self.0.consumer)
+    }
+}
+
+object_calls!(Lmr, Lmr);
+
 impl std::fmt::Debug for Lmr {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Lmr({}, {:?})", self.0.id, self.0.memory)
+    }
+}
+
+/// What a bound memory window holds of its region.
+pub(crate) struct BoundRef(Lmr);
+
+impl BoundRef {
+    pub(crate) fn new(lmr: &Lmr) -> BoundRef {
+        lmr.0.windows.fetch_add(1, Ordering::AcqRel);
+        BoundRef(lmr.clone())
+    }
+
+    pub(crate) fn context(&self) -> u32 {
+        self.0.context()
+    }
+}
+
+impl Drop for BoundRef {
+    fn drop(&mut self) {
+        self.0.0.windows.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

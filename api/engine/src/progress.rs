@@ -11,13 +11,14 @@ use std::time::{Duration, Instant};
 
 use dat_plugin::host::Device;
 use dat_plugin::{Event, EventKind};
-use dat_types::AsyncReason;
+use dat_types::{AsyncReason, ObjectId};
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::Errno;
 
+use crate::cno::Agent;
 use crate::ep::states::Stimulus;
-use crate::evd::Evd;
+use crate::evd::{Evd, ONE_SHOT};
 use crate::ia::IaInner;
 use crate::sequel::{self, Sequels};
 
@@ -32,6 +33,8 @@ pub(crate) struct Progress {
     later: Mutex<Sequels>,
     /// Dispatchers to look at on every tick.
     watched: Mutex<Vec<Evd>>,
+    /// Agents of notification objects to be called, with the dispatcher they are told.
+    agents: Mutex<Vec<(Agent, Option<ObjectId>)>>,
     /// Whoever holds it takes the provider's events: the contract wants one thread at a time.
     events: Mutex<[Event; BATCH]>,
     /// Threads that wait for connection events and take the provider's events themselves meanwhile.
@@ -41,6 +44,12 @@ pub(crate) struct Progress {
 
 /// How many events one call into the provider takes at most.
 const BATCH: usize = 8;
+
+/// How many descriptors one sleep tells of at most.
+const READY: usize = 16;
+
+/// Below it the poller's descriptors have numbers of their own, from it on those of dispatchers' queues.
+const OWN: u64 = 2;
 
 impl Progress {
     pub(crate) fn new(device: &Device) -> io::Result<Progress> {
@@ -57,6 +66,7 @@ impl Progress {
             timers: Mutex::default(),
             later: Mutex::default(),
             watched: Mutex::default(),
+            agents: Mutex::default(),
             events: Mutex::new([Event::new(EventKind(0), 0); BATCH]),
             drivers: Mutex::new(0),
             fork: dat_plugin::host::ForkGuard::new(),
@@ -88,6 +98,28 @@ impl Progress {
         self.wake();
     }
 
+    /// Wakes the thread once `fd`, of a queue of dispatcher `evd`, is readable.
+    pub(crate) fn attend(&self, fd: BorrowedFd<'_>, evd: ObjectId) {
+        let data = epoll::EventData::new_u64(OWN + evd.0);
+        if epoll::modify(&self.poller, fd, data, ONE_SHOT) == Err(Errno::NOENT) {
+            // Without it the notification object learns of completions when somebody waits on it.
+            let _ = epoll::add(&self.poller, fd, data, ONE_SHOT);
+        }
+    }
+
+    pub(crate) fn call_later(&self, agent: Agent, evd: Option<ObjectId>) {
+        self.agents.lock().push((agent, evd));
+        self.wake();
+    }
+
+    /// Calls the agents whose time has come. No lock is held.
+    pub(crate) fn call_agents(&self) {
+        let agents = std::mem::take(&mut *self.agents.lock());
+        for (agent, evd) in agents {
+            agent.run(evd);
+        }
+    }
+
     pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::Release);
         self.wake();
@@ -114,7 +146,9 @@ pub(crate) fn run(ia: &Arc<IaInner>) {
     let Ok(device) = ia.device("dat_ia_open") else { return };
     while !ia.progress.stop.load(Ordering::Acquire) {
         // An interruption is as good as an event: everything is looked at.
-        let _ = sleep_on(std::os::fd::AsFd::as_fd(&ia.progress.poller), ia.progress.next_wake());
+        let mut ready = [NOTHING; READY];
+        let poller = std::os::fd::AsFd::as_fd(&ia.progress.poller);
+        let n = wait_on(poller, ia.progress.next_wake(), &mut ready).unwrap_or(0);
         let _ = rustix::io::read(&ia.progress.wake, &mut [0u8; 8]);
         match ia.progress.events.try_lock() {
             Some(mut events) => take_events(ia, &device, &mut events),
@@ -126,6 +160,19 @@ pub(crate) fn run(ia: &Arc<IaInner>) {
         let later = std::mem::take(&mut *ia.progress.later.lock());
         sequel::perform(later);
         look_at_watched(ia);
+        attend_to(ia, &ready[..n]);
+        ia.progress.call_agents();
+    }
+}
+
+/// Dispatchers with a notification object that have completions.
+fn attend_to(ia: &Arc<IaInner>, ready: &[epoll::Event]) {
+    for event in ready {
+        let Some(id) = event.data.u64().checked_sub(OWN) else { continue };
+        let evd = ia.objects.lock().evds.get(&ObjectId(id)).cloned();
+        if let Some(evd) = evd {
+            evd.0.attend();
+        }
     }
 }
 
@@ -214,6 +261,12 @@ fn dispatch(ia: &Arc<IaInner>, event: &Event) {
             tracing::error!(ia = %ia.id, "the device is lost");
             return ia.raise(ia.id, AsyncReason::IaCatastrophic);
         }
+        EventKind::SRQ_LIMIT => {
+            return ia.raise(dat_types::ObjectId(event.user), AsyncReason::SrqLowWatermark);
+        }
+        EventKind::PORT_DOWN | EventKind::PORT_UP => {
+            return tracing::warn!(ia = %ia.id, kind = ?event.kind, "a port of the device changed its state");
+        }
         EventKind::ESTABLISHED => Stimulus::Established,
         EventKind::REJECTED => Stimulus::PeerRejected,
         EventKind::REFUSED => Stimulus::Refused,
@@ -257,7 +310,10 @@ fn look_at_watched(ia: &Arc<IaInner>) {
         let keep = {
             let mut core = evd.0.core.lock();
             evd.0.harvest(&mut core, &mut sequels);
-            let keep = core.is_watched();
+            if core.unattended {
+                core.unattended = core.has_raw() || !evd.0.arm_queue();
+            }
+            let keep = core.is_watched() || core.unattended;
             if keep && !core.armed {
                 // For the provider's sake: to arm is to say that somebody waits, so that a peer whose application is
                 // away is made to take what was sent to it.
@@ -274,11 +330,21 @@ fn look_at_watched(ia: &Arc<IaInner>) {
 
 /// Sleeps until `poller` has something, the time is up (`Ok`), or a signal came (`Errno::INTR`).
 pub(crate) fn sleep_on(poller: BorrowedFd<'_>, timeout: Option<Duration>) -> Result<(), Errno> {
+    wait_on(poller, timeout, &mut [NOTHING; 2]).map(|_| ())
+}
+
+/// The same; gives how many of `ready` tell what it has.
+fn wait_on(
+    poller: BorrowedFd<'_>,
+    timeout: Option<Duration>,
+    ready: &mut [epoll::Event],
+) -> Result<usize, Errno> {
     let timeout = timeout.map(|left| rustix::event::Timespec {
         tv_sec: left.as_secs() as _,
         tv_nsec: left.subsec_nanos() as _,
     });
-    let mut events =
-        [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 2];
-    epoll::wait(poller, &mut events, timeout.as_ref()).map(|_| ())
+    epoll::wait(poller, ready, timeout.as_ref())
 }
+
+const NOTHING: epoll::Event =
+    epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use dat_plugin::host::ForkGuard;
 use dat_types::{ObjectId, Result, ReturnType, Subtype};
 
+use crate::context::{Context, object_calls};
 use crate::error;
 use crate::ia::IaInner;
 
@@ -22,6 +23,7 @@ pub(crate) struct PzInner {
     pub(crate) users: AtomicUsize,
     alive: AtomicBool,
     fork: ForkGuard,
+    context: Context,
 }
 
 impl Pz {
@@ -35,6 +37,7 @@ impl Pz {
             users: AtomicUsize::new(0),
             alive: AtomicBool::new(true),
             fork: ForkGuard::new(),
+            context: Context::default(),
         }))
     }
 
@@ -85,7 +88,14 @@ impl Pz {
     pub(crate) fn kill(&self) {
         self.0.alive.store(false, Ordering::Release);
     }
+
+    fn checked(&self, call: &'static str) -> Result<&Context> {
+        self.check(call, self.0.ia)?;
+        Ok(&self.0.context)
+    }
 }
+
+object_calls!(Pz, Pz);
 
 impl std::fmt::Debug for Pz {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -12,6 +12,8 @@ pub(crate) enum Sequel {
     Drained { ep: Arc<EpInner>, attempt: u64 },
     /// A completion came before the event that the connection is up, which has to go first.
     Early { ep: Arc<EpInner>, attempt: u64 },
+    /// A peer's message ended the memory window of this context.
+    WindowEnded { ep: Arc<EpInner>, context: u32 },
     /// A completion did not fit on its dispatcher: the connection breaks, the async dispatcher is told.
     Overflow { ep: Arc<EpInner>, attempt: u64, evd: dat_types::ObjectId },
 }
@@ -26,6 +28,10 @@ pub(crate) fn perform(mut list: Sequels) {
             Sequel::Broken { ep, attempt } => ep.on_broken(attempt),
             Sequel::Drained { ep, attempt } => ep.on_maybe_drained(attempt),
             Sequel::Early { ep, attempt } => ep.on_early_completion(attempt),
+            Sequel::WindowEnded { ep, context } => {
+                ep.on_window_ended(context);
+                Sequels::new()
+            }
             Sequel::Overflow { ep, attempt, evd } => {
                 ep.on_overflow(evd);
                 ep.on_broken(attempt)

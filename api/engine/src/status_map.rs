@@ -32,6 +32,7 @@ pub(crate) const COMPLETED: &[(CompletionStatus, DtoStatus)] = &[
     (CompletionStatus::NOT_READY, DtoStatus::ReceiverNotReady),
     (CompletionStatus::BAD_RESPONSE, DtoStatus::BadResponse),
     (CompletionStatus::PARTIAL, DtoStatus::PartialPacket),
+    (CompletionStatus::WINDOW, DtoStatus::RmrOperationFailed),
 ];
 
 /// Rights of a registration → the provider's.
@@ -40,6 +41,7 @@ pub(crate) const RIGHTS: &[(Privileges, Access)] = &[
     (Privileges::REMOTE_READ, Access::REMOTE_READ),
     (Privileges::LOCAL_WRITE, Access::LOCAL_WRITE),
     (Privileges::REMOTE_WRITE, Access::REMOTE_WRITE),
+    (Privileges::REMOTE_ATOMIC, Access::REMOTE_ATOMIC),
 ];
 
 pub(crate) fn returned(status: Status) -> (ReturnType, Subtype) {

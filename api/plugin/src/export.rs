@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crate::ops::*;
-use crate::provider::{Channel, Config, ConnectParam, Device, Failure, Listener, Provider, Queue};
+use crate::provider::{Channel, Config, ConnectParam, Device, Failure, Listener, Provider, Queue, Srq};
 use crate::wire::*;
 use crate::{ABI_MAJOR, ABI_MINOR, PluginModule};
 
@@ -17,7 +17,7 @@ macro_rules! export_provider {
         #[doc(hidden)]
         #[used]
         #[unsafe(link_section = ".note.dat.plugin")]
-        pub static DAT_PLUGIN_NOTE: $crate::Note = $crate::Note::new(<$provider as $crate::Provider>::INFO);
+        pub static DAT_PLUGIN_NOTE: $crate::Note = $crate::Note::of::<$provider>();
 
         const _: () = {
             use $crate::abi_stable::library::{CheckTypeLayout, LibHeader, RootModuleResult};
@@ -52,6 +52,7 @@ type Dev<P> = <P as Provider>::Device;
 type Chan<P> = <Dev<P> as Device>::Channel;
 type Que<P> = <Dev<P> as Device>::Queue;
 type List<P> = <Dev<P> as Device>::Listener;
+type Shared<P> = <Dev<P> as Device>::Srq;
 
 impl<P: Provider> Export<P> {
     const PROVIDER: ProviderOps =
@@ -70,6 +71,9 @@ impl<P: Provider> Export<P> {
         alloc: alloc::<Dev<P>>,
         free: free::<Dev<P>>,
         reject: reject::<Dev<P>>,
+        open_srq: open_srq::<Dev<P>>,
+        open_window: open_window::<Dev<P>>,
+        close_window: close_window::<Dev<P>>,
         describe: describe_device::<Dev<P>>,
         close: close_device::<Dev<P>>,
     };
@@ -78,6 +82,10 @@ impl<P: Provider> Export<P> {
         reserved: 0,
         post: post::<Chan<P>>,
         post_recv: post_recv::<Chan<P>>,
+        post_list: post_list::<Chan<P>>,
+        post_recv_list: post_recv_list::<Chan<P>>,
+        post_atomic: post_atomic::<Chan<P>>,
+        bind: bind::<Chan<P>>,
         connect: connect::<Chan<P>>,
         accept: accept::<Chan<P>>,
         disconnect: disconnect::<Chan<P>>,
@@ -100,6 +108,14 @@ impl<P: Provider> Export<P> {
         port: port::<List<P>>,
         close: close_listener::<List<P>>,
     };
+    const SRQ: SrqOps = SrqOps {
+        size: size_of::<SrqOps>() as u32,
+        reserved: 0,
+        post_recv: srq_post_recv::<Shared<P>>,
+        arm: srq_arm::<Shared<P>>,
+        resize: srq_resize::<Shared<P>>,
+        close: srq_close::<Shared<P>>,
+    };
     #[cfg(not(feature = "abi-minor-0"))]
     const PROBE: ProbeOps = ProbeOps { size: size_of::<ProbeOps>() as u32, reserved: 0, probe: probe::<P> };
 
@@ -115,6 +131,7 @@ impl<P: Provider> Export<P> {
             device: &Self::DEVICE,
             channel: &Self::CHANNEL,
             queue: &Self::QUEUE,
+            srq: &Self::SRQ,
             listener: &Self::LISTENER,
             #[cfg(not(feature = "abi-minor-0"))]
             probe: &Self::PROBE,
@@ -149,7 +166,7 @@ unsafe fn object<'a, T>(ctx: Ctx) -> &'a T {
     unsafe { &*ctx.cast::<T>() }
 }
 
-fn hand_out<T>(object: Arc<T>) -> Ctx {
+pub(crate) fn hand_out<T>(object: Arc<T>) -> Ctx {
     Arc::into_raw(object).cast()
 }
 
@@ -158,6 +175,18 @@ fn hand_out<T>(object: Arc<T>) -> Ctx {
 unsafe fn take_back<T>(ctx: Ctx) -> Arc<T> {
     // SAFETY: the caller's promise.
     unsafe { Arc::from_raw(ctx.cast::<T>()) }
+}
+
+/// One more owner of the object behind `ctx`, or `None` for null.
+///
+/// # Safety
+/// As [`object`].
+unsafe fn share<T>(ctx: Ctx) -> Option<Arc<T>> {
+    // SAFETY: the caller's promise; the count goes up so that the host's own reference stays.
+    (!ctx.is_null()).then(|| unsafe {
+        Arc::increment_strong_count(ctx.cast::<T>());
+        Arc::from_raw(ctx.cast::<T>())
+    })
 }
 
 /// # Safety
@@ -292,23 +321,46 @@ unsafe extern "C" fn open_channel<D: Device>(
     attr: *const ChannelAttr,
     send: Ctx,
     recv: Ctx,
+    srq: Ctx,
     out: *mut Ctx,
     message: *mut Message,
 ) -> Status {
-    let queue = |ctx: Ctx| {
-        // SAFETY: see above; the count goes up so that the host's own reference stays.
-        (!ctx.is_null()).then(|| unsafe {
-            Arc::increment_strong_count(ctx.cast::<D::Queue>());
-            Arc::from_raw(ctx.cast::<D::Queue>())
-        })
-    };
     // SAFETY: see above.
     unsafe {
         fallible(out, message, || {
-            let (send, recv) = (queue(send), queue(recv));
-            object::<D>(ctx).open_channel(&*attr, send.as_ref(), recv.as_ref()).map(hand_out)
+            let (send, recv) = (share::<D::Queue>(send), share::<D::Queue>(recv));
+            let (send, recv) = (send.as_ref(), recv.as_ref());
+            match share::<D::Srq>(srq) {
+                None => object::<D>(ctx).open_channel(&*attr, send, recv).map(hand_out),
+                Some(srq) => object::<D>(ctx).open_channel_srq(&*attr, send, recv, &srq).map(hand_out),
+            }
         })
     }
+}
+
+unsafe extern "C" fn open_srq<D: Device>(
+    ctx: Ctx,
+    attr: *const SrqAttr,
+    out: *mut Ctx,
+    message: *mut Message,
+) -> Status {
+    // SAFETY: see above.
+    unsafe { fallible(out, message, || object::<D>(ctx).open_srq(&*attr).map(hand_out)) }
+}
+
+unsafe extern "C" fn open_window<D: Device>(
+    ctx: Ctx,
+    domain: u32,
+    out: *mut u64,
+    message: *mut Message,
+) -> Status {
+    // SAFETY: see above.
+    unsafe { fallible(out, message, || object::<D>(ctx).open_window(domain)) }
+}
+
+unsafe extern "C" fn close_window<D: Device>(ctx: Ctx, window: u64) -> Status {
+    // SAFETY: see above.
+    guard(Status::PANICKED, || unsafe { object::<D>(ctx) }.close_window(window))
 }
 
 unsafe extern "C" fn listen<D: Device>(
@@ -382,6 +434,52 @@ unsafe extern "C" fn post<C: Channel>(ctx: Ctx, request: *const Request) -> Stat
 unsafe extern "C" fn post_recv<C: Channel>(ctx: Ctx, request: *const RecvRequest) -> Status {
     // SAFETY: see above.
     guard(Status::PANICKED, || unsafe { object::<C>(ctx).post_recv(&*request) })
+}
+
+/// # Safety
+/// `posted` is valid for a write.
+unsafe fn list(posted: *mut usize, f: impl FnOnce() -> (usize, Status)) -> Status {
+    let (done, status) = guard((0, Status::PANICKED), f);
+    // SAFETY: the caller's promise.
+    unsafe { posted.write(done) };
+    status
+}
+
+unsafe extern "C" fn post_list<C: Channel>(
+    ctx: Ctx,
+    requests: *const Request,
+    count: usize,
+    posted: *mut usize,
+) -> Status {
+    // SAFETY: see above; `count` is not 0.
+    unsafe { list(posted, || object::<C>(ctx).post_list(std::slice::from_raw_parts(requests, count))) }
+}
+
+unsafe extern "C" fn post_recv_list<C: Channel>(
+    ctx: Ctx,
+    requests: *const RecvRequest,
+    count: usize,
+    posted: *mut usize,
+) -> Status {
+    // SAFETY: see above; `count` is not 0.
+    unsafe { list(posted, || object::<C>(ctx).post_recv_list(std::slice::from_raw_parts(requests, count))) }
+}
+
+unsafe extern "C" fn post_atomic<C: Channel>(ctx: Ctx, request: *const AtomicRequest) -> Status {
+    // SAFETY: see above.
+    guard(Status::PANICKED, || unsafe { object::<C>(ctx).post_atomic(&*request) })
+}
+
+unsafe extern "C" fn bind<C: Channel>(ctx: Ctx, request: *const BindRequest, rkey: *mut u32) -> Status {
+    // SAFETY: see above.
+    match guard(Err(Status::PANICKED), || unsafe { object::<C>(ctx).bind(&*request) }) {
+        Ok(key) => {
+            // SAFETY: see above.
+            unsafe { rkey.write(key) };
+            Status::OK
+        }
+        Err(status) => status,
+    }
 }
 
 unsafe extern "C" fn connect<C: Channel>(
@@ -468,4 +566,24 @@ unsafe extern "C" fn port<L: Listener>(ctx: Ctx) -> u64 {
 unsafe extern "C" fn close_listener<L: Listener>(ctx: Ctx) {
     // SAFETY: see above; the host never uses `ctx` again.
     guard((), || unsafe { take_back::<L>(ctx) }.close())
+}
+
+unsafe extern "C" fn srq_post_recv<S: Srq>(ctx: Ctx, request: *const RecvRequest) -> Status {
+    // SAFETY: see above.
+    guard(Status::PANICKED, || unsafe { object::<S>(ctx).post_recv(&*request) })
+}
+
+unsafe extern "C" fn srq_arm<S: Srq>(ctx: Ctx, limit: u32) -> Status {
+    // SAFETY: see above.
+    guard(Status::PANICKED, || unsafe { object::<S>(ctx) }.arm(limit))
+}
+
+unsafe extern "C" fn srq_resize<S: Srq>(ctx: Ctx, depth: u32) -> Status {
+    // SAFETY: see above.
+    guard(Status::PANICKED, || unsafe { object::<S>(ctx) }.resize(depth))
+}
+
+unsafe extern "C" fn srq_close<S: Srq>(ctx: Ctx) {
+    // SAFETY: see above; the host never uses `ctx` again.
+    guard((), || unsafe { take_back::<S>(ctx) }.close())
 }

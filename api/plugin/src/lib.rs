@@ -6,7 +6,7 @@
 //! way.
 //!
 //! # For authors
-//! Implement [`Provider`], [`Device`], [`Channel`], [`Queue`] and [`Listener`], then write
+//! Implement [`Provider`], [`Device`], [`Channel`], [`Queue`] and [`Listener`] (and [`Srq`], or name [`NoSrq`]), then write
 //! `dat_plugin::export_provider!(MyProvider);` in a `cdylib`. The macro makes the tables of [`ops`], catches every
 //! panic at the boundary and turns it into [`Status::PANICKED`], and forwards `tracing` events to the host.
 //!
@@ -19,8 +19,9 @@
 //! - **Progress.** `poll_events` is called soon after [`Device::event_fd`] becomes readable, whatever the application
 //!   does. Connection set-up, the death of a peer and work executed at the target for a peer make progress there.
 //! - **Completions.** Requests of one channel complete in post order, receives in the order of the peer's sends. Each
-//!   accepted post completes exactly once, unless the channel stops first: work that did not complete by then is
-//!   flushed by the engine, never by the provider.
+//!   accepted post completes exactly once, unless it was [`PostFlag::UNSIGNALLED`] or the channel stops first: work
+//!   that did not complete by then is flushed by the engine, never by the provider. Receives out of a [`Srq`] are the
+//!   exception to the order of posts: channels take them in any order.
 //! - **Stopping.** A channel has stopped when `disconnect` returned [`Status::OK`], or when an event of kind
 //!   [`EventKind::DISCONNECTED`] or [`EventKind::BROKEN`] (or a failure to connect) was handed out for it. Once stopped
 //!   it touches no local buffer and adds no completion; completions of work that succeeded before are already in the
@@ -50,12 +51,13 @@ mod wire;
 pub use module::{ABI_MAJOR, ABI_MINOR, ABI_OLDEST_MAJOR, PluginModule, PluginModuleRef};
 pub use note::Note;
 pub use provider::{
-    Channel, Config, ConnectParam, Device, Failure, Listener, Probe, Provider, ProviderInfo, Queue,
+    Channel, Config, ConnectParam, Device, Failure, Listener, NoSrq, Probe, Provider, ProviderInfo, Queue,
+    Srq,
 };
 pub use wire::{
-    Access, Block, Caps, ChannelAttr, Completion, CompletionFlag, CompletionStatus, DeviceAttr, Event,
-    EventKind, Keys, MAX_PRIVATE_DATA, Opcode, PostFlag, RecvRequest, RejectReason, Request, Segment,
-    SockAddr, Status,
+    Access, AtomicRequest, BindRequest, Block, Caps, ChannelAttr, Completion, CompletionFlag,
+    CompletionStatus, DeviceAttr, Event, EventKind, Keys, MAX_PRIVATE_DATA, Opcode, PostFlag, RecvRequest,
+    RejectReason, Request, Segment, SockAddr, SrqAttr, Status,
 };
 
 #[doc(hidden)]

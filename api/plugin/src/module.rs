@@ -7,7 +7,7 @@ use abi_stable::sabi_types::VersionStrings;
 
 #[cfg(not(feature = "abi-minor-0"))]
 use crate::ops::ProbeOps;
-use crate::ops::{ChannelOps, DeviceOps, ListenerOps, ProviderOps, QueueOps, Str};
+use crate::ops::{ChannelOps, DeviceOps, ListenerOps, ProviderOps, QueueOps, SrqOps, Str};
 
 /// Changes when a table changes shape.
 pub const ABI_MAJOR: u32 = 1;
@@ -41,6 +41,8 @@ pub struct PluginModule {
     pub channel: &'static ChannelOps,
     /// Queues.
     pub queue: &'static QueueOps,
+    /// Shared receive queues.
+    pub srq: &'static SrqOps,
     /// Listeners.
     #[sabi(last_prefix_field)]
     pub listener: &'static ListenerOps,
@@ -78,6 +80,7 @@ pub(crate) mod v1_0 {
         pub device: &'static DeviceOps,
         pub channel: &'static ChannelOps,
         pub queue: &'static QueueOps,
+        pub srq: &'static SrqOps,
         #[sabi(last_prefix_field)]
         pub listener: &'static ListenerOps,
     }

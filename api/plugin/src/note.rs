@@ -1,9 +1,14 @@
 //! An ELF note that says what a plugin is, readable without running any of it.
 
-use crate::{ABI_MAJOR, ABI_MINOR, ProviderInfo};
+use crate::{ABI_MAJOR, ABI_MINOR, Caps, Provider, ProviderInfo};
 
 const NAME_LEN: usize = 32;
-const DESC_LEN: usize = 4 + 4 + NAME_LEN + NAME_LEN;
+/// Of 1.0; every plugin has as much.
+const OLDEST_DESC_LEN: usize = 4 + 4 + NAME_LEN + NAME_LEN;
+const DESC_LEN: usize = OLDEST_DESC_LEN + 4 + 4 + 8;
+
+/// In `said`: `caps` means something.
+const SAYS_CAPS: u32 = 1;
 
 /// Content of the section `.note.dat.plugin`.
 #[repr(C, align(4))]
@@ -16,6 +21,20 @@ pub struct Note {
     abi_minor: u32,
     name: [u8; NAME_LEN],
     version: [u8; NAME_LEN],
+    // Later than the rest; a reader goes by `descsz`.
+    said: u32,
+    reserved: u32,
+    /// Low half first, so that the note needs no alignment above 4.
+    caps: [u32; 2],
+}
+
+/// What a note says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Said {
+    pub abi: (u32, u32),
+    pub name: String,
+    pub version: String,
+    pub caps: Option<Caps>,
 }
 
 impl Note {
@@ -23,6 +42,16 @@ impl Note {
     pub const SECTION: &'static str = ".note.dat.plugin";
 
     /// The note of a provider.
+    pub const fn of<P: Provider>() -> Note {
+        let mut note = Note::new(P::INFO);
+        if let Some(caps) = P::CAPS {
+            note.said = SAYS_CAPS;
+            note.caps = [caps.0 as u32, (caps.0 >> 32) as u32];
+        }
+        note
+    }
+
+    /// A note that says nothing of capabilities.
     pub const fn new(info: ProviderInfo) -> Note {
         Note {
             namesz: 4,
@@ -33,13 +62,16 @@ impl Note {
             abi_minor: ABI_MINOR,
             name: padded(info.name),
             version: padded(info.version),
+            said: 0,
+            reserved: 0,
+            caps: [0; 2],
         }
     }
 
-    /// Reads (major, minor, name, version) out of a section's bytes.
-    pub fn parse(bytes: &[u8]) -> Option<(u32, u32, String, String)> {
+    /// Reads a section's bytes.
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Said> {
         let word = |at: usize| Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
-        if word(0)? != 4 || (word(4)? as usize) < DESC_LEN || word(8)? != 1 || bytes.get(12..16)? != b"DAT\0"
+        if word(0)? != 4 || (word(4)? as usize) < OLDEST_DESC_LEN || word(8)? != 1 || bytes.get(12..16)? != b"DAT\0"
         {
             return None;
         }
@@ -48,7 +80,14 @@ impl Note {
             let end = raw.iter().position(|b| *b == 0).unwrap_or(NAME_LEN);
             Some(String::from_utf8_lossy(&raw[..end]).into_owned())
         };
-        Some((word(16)?, word(20)?, text(24)?, text(24 + NAME_LEN)?))
+        let (abi, name, version) = ((word(16)?, word(20)?), text(24)?, text(24 + NAME_LEN)?);
+        let more = 24 + 2 * NAME_LEN;
+        let says_caps = word(4)? as usize >= DESC_LEN && word(more)? & SAYS_CAPS != 0;
+        let caps = match says_caps {
+            true => Some(Caps(u64::from(word(more + 8)?) | u64::from(word(more + 12)?) << 32)),
+            false => None,
+        };
+        Some(Said { abi, name, version, caps })
     }
 }
 

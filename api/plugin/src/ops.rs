@@ -10,8 +10,8 @@ use std::ffi::c_void;
 use abi_stable::StableAbi;
 
 use crate::wire::{
-    Access, Block, ChannelAttr, Completion, DeviceAttr, Event, Keys, RecvRequest, RejectReason, Request,
-    SockAddr, Status,
+    Access, AtomicRequest, BindRequest, Block, ChannelAttr, Completion, DeviceAttr, Event, Keys, RecvRequest,
+    RejectReason, Request, SockAddr, SrqAttr, Status,
 };
 
 /// A plugin's object; opaque to the host.
@@ -147,11 +147,13 @@ pub struct DeviceOps {
     pub attr: unsafe extern "C" fn(ctx: Ctx, out: *mut DeviceAttr) -> Status,
     pub open_queue:
         unsafe extern "C" fn(ctx: Ctx, depth: u32, out: *mut Ctx, message: *mut Message) -> Status,
+    /// `srq` is null for [`crate::Device::open_channel`].
     pub open_channel: unsafe extern "C" fn(
         ctx: Ctx,
         attr: *const ChannelAttr,
         send: Ctx,
         recv: Ctx,
+        srq: Ctx,
         out: *mut Ctx,
         message: *mut Message,
     ) -> Status,
@@ -176,6 +178,11 @@ pub struct DeviceOps {
         data: *const u8,
         len: usize,
     ) -> Status,
+    pub open_srq:
+        unsafe extern "C" fn(ctx: Ctx, attr: *const SrqAttr, out: *mut Ctx, message: *mut Message) -> Status,
+    pub open_window:
+        unsafe extern "C" fn(ctx: Ctx, domain: u32, out: *mut u64, message: *mut Message) -> Status,
+    pub close_window: unsafe extern "C" fn(ctx: Ctx, window: u64) -> Status,
     pub describe: unsafe extern "C" fn(ctx: Ctx, message: *mut Message) -> Status,
     pub close: unsafe extern "C" fn(ctx: Ctx),
 }
@@ -191,6 +198,17 @@ pub struct ChannelOps {
     pub reserved: u32,
     pub post: unsafe extern "C" fn(ctx: Ctx, request: *const Request) -> Status,
     pub post_recv: unsafe extern "C" fn(ctx: Ctx, request: *const RecvRequest) -> Status,
+    /// Posts `count` requests; `posted` is how many were accepted.
+    pub post_list:
+        unsafe extern "C" fn(ctx: Ctx, requests: *const Request, count: usize, posted: *mut usize) -> Status,
+    pub post_recv_list: unsafe extern "C" fn(
+        ctx: Ctx,
+        requests: *const RecvRequest,
+        count: usize,
+        posted: *mut usize,
+    ) -> Status,
+    pub post_atomic: unsafe extern "C" fn(ctx: Ctx, request: *const AtomicRequest) -> Status,
+    pub bind: unsafe extern "C" fn(ctx: Ctx, request: *const BindRequest, rkey: *mut u32) -> Status,
     pub connect: unsafe extern "C" fn(ctx: Ctx, param: *const RawConnect, message: *mut Message) -> Status,
     pub accept: unsafe extern "C" fn(
         ctx: Ctx,
@@ -235,6 +253,21 @@ pub struct ListenerOps {
     pub close: unsafe extern "C" fn(ctx: Ctx),
 }
 
+/// The methods of [`crate::Srq`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, StableAbi)]
+#[allow(missing_docs, reason = "the methods of crate::Srq")]
+pub struct SrqOps {
+    /// Size of this table in bytes.
+    pub size: u32,
+    /// Must be 0.
+    pub reserved: u32,
+    pub post_recv: unsafe extern "C" fn(ctx: Ctx, request: *const RecvRequest) -> Status,
+    pub arm: unsafe extern "C" fn(ctx: Ctx, limit: u32) -> Status,
+    pub resize: unsafe extern "C" fn(ctx: Ctx, depth: u32) -> Status,
+    pub close: unsafe extern "C" fn(ctx: Ctx),
+}
+
 /// Probing, in the interface since 1.1.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, StableAbi)]
@@ -245,4 +278,39 @@ pub struct ProbeOps {
     /// Must be 0.
     pub reserved: u32,
     pub probe: unsafe extern "C" fn(config: *const RawConfig, sink: *const ProbeSink) -> Status,
+}
+
+/// The root of a plugin in C, which `const struct dat_plugin_module *dat_plugin_c_root(void)` returns: what
+/// [`crate::PluginModule`] is for plugins in Rust.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct CModule {
+    /// Size of this table in bytes.
+    pub size: u32,
+    /// [`crate::ABI_MAJOR`] the plugin was built with; the same as in its note.
+    pub abi_major: u32,
+    /// [`crate::ABI_MINOR`] the plugin was built with; the same as in its note.
+    pub abi_minor: u32,
+    /// Must be 0.
+    pub reserved: u32,
+    /// Short name.
+    pub name: Str,
+    /// Version of the plugin.
+    pub version: Str,
+    /// One line for people.
+    pub description: Str,
+    /// Entry points.
+    pub provider: *const ProviderOps,
+    /// Devices.
+    pub device: *const DeviceOps,
+    /// Channels.
+    pub channel: *const ChannelOps,
+    /// Queues.
+    pub queue: *const QueueOps,
+    /// Shared receive queues; without [`crate::Caps::SRQ`] none of its functions is called, yet none is null.
+    pub srq: *const SrqOps,
+    /// Listeners.
+    pub listener: *const ListenerOps,
+    /// Probing; may be null.
+    pub probe: *const ProbeOps,
 }

@@ -6,8 +6,8 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use crate::wire::{
-    Access, Block, ChannelAttr, Completion, DeviceAttr, Event, Keys, RecvRequest, RejectReason, Request,
-    SockAddr, Status,
+    Access, AtomicRequest, BindRequest, Block, Caps, ChannelAttr, Completion, DeviceAttr, Event, Keys, RecvRequest,
+    RejectReason, Request, SockAddr, SrqAttr, Status,
 };
 
 /// Why a control call failed: a status for the engine, a sentence for people.
@@ -108,6 +108,10 @@ pub trait Provider: Send + Sync + 'static {
     /// Who this is.
     const INFO: ProviderInfo;
 
+    /// The capabilities that devices of this provider can have; one device may have fewer. Said in the plugin's file,
+    /// where they are read without running it. `None`: not said.
+    const CAPS: Option<Caps> = None;
+
     /// Opens an interface adapter.
     fn open(config: &Config) -> Result<Arc<Self::Device>, Failure>;
 
@@ -123,6 +127,8 @@ pub trait Device: Send + Sync + 'static {
     type Queue: Queue;
     /// Where peers knock.
     type Listener: Listener;
+    /// Receives that several channels share; [`NoSrq`] when the provider has none.
+    type Srq: Srq;
 
     /// What the device can do. Constant while it is open.
     fn attr(&self) -> DeviceAttr;
@@ -137,6 +143,25 @@ pub trait Device: Send + Sync + 'static {
         send: Option<&Arc<Self::Queue>>,
         recv: Option<&Arc<Self::Queue>>,
     ) -> Result<Arc<Self::Channel>, Failure>;
+
+    /// As [`Device::open_channel`], with receives out of `srq`; nothing is posted to the channel itself then. Only with
+    /// [`crate::Caps::SRQ`].
+    fn open_channel_srq(
+        &self,
+        attr: &ChannelAttr,
+        send: Option<&Arc<Self::Queue>>,
+        recv: Option<&Arc<Self::Queue>>,
+        srq: &Arc<Self::Srq>,
+    ) -> Result<Arc<Self::Channel>, Failure> {
+        let _ = (attr, send, recv, srq);
+        Err(Failure::new(Status::NOT_SUPPORTED, "this provider has no shared receive queues"))
+    }
+
+    /// Opens a shared receive queue. Only with [`crate::Caps::SRQ`].
+    fn open_srq(&self, attr: &SrqAttr) -> Result<Arc<Self::Srq>, Failure> {
+        let _ = attr;
+        Err(Failure::new(Status::NOT_SUPPORTED, "this provider has no shared receive queues"))
+    }
 
     /// Listens on `port`, or with 0 on a free one of at least 1024. Requests arrive as events with `user`.
     fn listen(&self, port: u64, user: u64) -> Result<Arc<Self::Listener>, Failure>;
@@ -158,6 +183,18 @@ pub trait Device: Send + Sync + 'static {
     /// Frees what [`Device::alloc`] gave; every registration in it has ended.
     fn free(&self, block: Block) -> Status {
         let _ = block;
+        Status::NOT_SUPPORTED
+    }
+
+    /// Opens a memory window of protection domain `domain`, not bound. Only with [`crate::Caps::WINDOWS`].
+    fn open_window(&self, domain: u32) -> Result<u64, Failure> {
+        let _ = domain;
+        Err(Failure::new(Status::NOT_SUPPORTED, "this provider has no memory windows"))
+    }
+
+    /// Closes a memory window; what it was bound to can no longer be reached through it.
+    fn close_window(&self, window: u64) -> Status {
+        let _ = window;
         Status::NOT_SUPPORTED
     }
 
@@ -208,6 +245,29 @@ pub trait Channel: Send + Sync + 'static {
     /// Posts a receive, before or while connected.
     fn post_recv(&self, request: &RecvRequest) -> Status;
 
+    /// Posts an atomic operation. Only with [`crate::Caps::ATOMICS`].
+    fn post_atomic(&self, request: &AtomicRequest) -> Status {
+        let _ = request;
+        Status::NOT_SUPPORTED
+    }
+
+    /// Posts the binding of a window and gives its new key, 0 when it is unbound. The key may be sent to the peer with
+    /// the next message; the key before it is of no use once the binding completed. Only with [`crate::Caps::WINDOWS`].
+    fn bind(&self, request: &BindRequest) -> Result<u32, Status> {
+        let _ = request;
+        Err(Status::NOT_SUPPORTED)
+    }
+
+    /// Posts requests in order, up to the first that is not accepted: how many were, and why no more.
+    fn post_list(&self, requests: &[Request]) -> (usize, Status) {
+        first_refused(requests, |request| self.post(request))
+    }
+
+    /// As [`Channel::post_list`], of receives.
+    fn post_recv_list(&self, requests: &[RecvRequest]) -> (usize, Status) {
+        first_refused(requests, |request| self.post_recv(request))
+    }
+
     /// The local port, defined once connect or accept was called.
     fn local_port(&self) -> u64;
 
@@ -218,9 +278,58 @@ pub trait Channel: Send + Sync + 'static {
     fn close(&self);
 }
 
+fn first_refused<T>(requests: &[T], post: impl Fn(&T) -> Status) -> (usize, Status) {
+    for (done, request) in requests.iter().enumerate() {
+        let status = post(request);
+        if status != Status::OK {
+            return (done, status);
+        }
+    }
+    (requests.len(), Status::OK)
+}
+
+/// Receives that several channels share. One that a channel takes completes in the channel's receive queue, with the
+/// token given here and the channel's [`ChannelAttr::recv_user`].
+pub trait Srq: Send + Sync + 'static {
+    /// Posts a receive.
+    fn post_recv(&self, request: &RecvRequest) -> Status;
+
+    /// From now on, once: an event of kind [`crate::EventKind::SRQ_LIMIT`] when fewer than `limit` receives are left,
+    /// also when they are few already. 0 takes it back.
+    fn arm(&self, limit: u32) -> Status;
+
+    /// Changes the most receives it holds; not below what it holds.
+    fn resize(&self, depth: u32) -> Status;
+
+    /// The queue is closed: no channel uses it any more.
+    fn close(&self);
+}
+
+/// The shared receive queue of a provider that has none.
+pub enum NoSrq {}
+
+impl Srq for NoSrq {
+    fn post_recv(&self, _request: &RecvRequest) -> Status {
+        match *self {}
+    }
+
+    fn arm(&self, _limit: u32) -> Status {
+        match *self {}
+    }
+
+    fn resize(&self, _depth: u32) -> Status {
+        match *self {}
+    }
+
+    fn close(&self) {
+        match *self {}
+    }
+}
+
 /// Where completions are taken from.
 pub trait Queue: Send + Sync + 'static {
-    /// Takes completions, oldest first for each channel and direction.
+    /// Takes completions, oldest first for each channel and direction. Fewer than fit does not say that there are no
+    /// more; none does.
     fn poll(&self, out: &mut [Completion]) -> usize;
 
     /// Makes [`Queue::fd`] readable on the next completion. `false`: there is one already, poll again.

@@ -40,12 +40,14 @@ macro_rules! bits {
             pub const NONE: $name = $name(0);
 
             /// Whether all bits of `other` are set.
+            #[inline]
             pub const fn contains(self, other: $name) -> bool {
                 self.0 & other.0 == other.0
             }
         }
         impl std::ops::BitOr for $name {
             type Output = $name;
+            #[inline]
             fn bitor(self, other: $name) -> $name {
                 $name(self.0 | other.0)
             }
@@ -100,6 +102,19 @@ constants! {
         WRITE = 1;
         /// Remote memory to local memory.
         READ = 2;
+        /// [`Opcode::WRITE`], then the peer's next receive completes with [`Request::imm`]. With [`Caps::IMMEDIATE`].
+        WRITE_IMM = 3;
+        /// [`Opcode::SEND`] whose receive completes with [`Request::imm`]. With [`Caps::IMMEDIATE`].
+        SEND_IMM = 4;
+        /// [`Opcode::SEND`] that ends the peer's window [`Request::rkey`] before its receive completes. With
+        /// [`Caps::SEND_INVALIDATE`].
+        SEND_INVALIDATE = 5;
+        /// [`AtomicRequest`]: adds to a remote word, the old value goes to local memory. With [`Caps::ATOMICS`].
+        FETCH_ADD = 6;
+        /// [`AtomicRequest`]: replaces a remote word that is as expected; the old value goes to local memory.
+        CMP_SWAP = 7;
+        /// [`BindRequest`]; for a provider's own books, no [`Request`] has it.
+        BIND = 8;
     }
 }
 
@@ -112,6 +127,10 @@ constants! {
         FENCE = 2;
         /// On a receive: complete with [`CompletionStatus::LOCAL_ACCESS`] when a message would use it.
         POISON = 4;
+        /// A success needs no completion (the provider may give one); a failure still has one. A later completion of
+        /// the channel's requests says that this one succeeded. The engine signals one request at least in half of
+        /// [`ChannelAttr::max_requests`].
+        UNSIGNALLED = 8;
     }
 }
 bits!(PostFlag(u16));
@@ -137,6 +156,8 @@ constants! {
         BAD_RESPONSE = 7;
         /// The message arrived incomplete.
         PARTIAL = 8;
+        /// A memory window could not be bound or ended.
+        WINDOW = 9;
     }
 }
 
@@ -145,6 +166,12 @@ constants! {
     CompletionFlag(u32) {
         /// The sender asked for a solicited completion.
         SOLICITED = 1;
+        /// Receive: [`Completion::imm`] is the sender's immediate value.
+        IMMEDIATE = 2;
+        /// Receive: the message ended the window whose key is [`Completion::imm`].
+        INVALIDATED = 4;
+        /// Receive: a write with an immediate value used it; `length` is what was written, the buffer is untouched.
+        WRITTEN = 8;
     }
 }
 bits!(CompletionFlag(u32));
@@ -160,6 +187,10 @@ constants! {
         LOCAL_WRITE = 0x10;
         /// Sink of a peer's writes.
         REMOTE_WRITE = 0x20;
+        /// Target of a peer's atomic operations.
+        REMOTE_ATOMIC = 0x40;
+        /// Windows may be bound to it.
+        WINDOW = 0x80;
     }
 }
 bits!(Access(u32));
@@ -177,6 +208,16 @@ constants! {
         INTER_PROCESS = 0x08;
         /// Reaches peers on other hosts.
         INTER_HOST = 0x10;
+        /// Has [`Opcode::FETCH_ADD`] and [`Opcode::CMP_SWAP`].
+        ATOMICS = 0x20;
+        /// Has [`Opcode::WRITE_IMM`] and [`Opcode::SEND_IMM`].
+        IMMEDIATE = 0x40;
+        /// Has shared receive queues ([`crate::Device::open_srq`]).
+        SRQ = 0x80;
+        /// Has memory windows ([`crate::Device::open_window`], [`crate::Channel::bind`]).
+        WINDOWS = 0x100;
+        /// Has [`Opcode::SEND_INVALIDATE`].
+        SEND_INVALIDATE = 0x200;
     }
 }
 bits!(Caps(u64));
@@ -202,6 +243,12 @@ constants! {
         BROKEN = 8;
         /// The device is unusable from now on.
         DEVICE_LOST = 9;
+        /// A shared receive queue has fewer receives left than it was armed for; `user` is its own.
+        SRQ_LIMIT = 10;
+        /// A port of the device went down; connections live on for as long as the fabric lets them.
+        PORT_DOWN = 11;
+        /// A port of the device came up.
+        PORT_UP = 12;
     }
 }
 
@@ -235,23 +282,26 @@ impl Segment {
     }
 
     /// Address of the first byte in this process.
+    #[inline]
     pub fn addr(&self) -> u64 {
         self.addr
     }
 
     /// Length in bytes, not 0.
     #[allow(clippy::len_without_is_empty, reason = "never empty")]
+    #[inline]
     pub fn len(&self) -> u32 {
         self.len
     }
 
     /// The local key [`crate::Device::register`] gave.
+    #[inline]
     pub fn lkey(&self) -> u32 {
         self.lkey
     }
 }
 
-/// One request: a send, write or read.
+/// One request: a send, write or read, each in its variants.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, StableAbi)]
 pub struct Request {
@@ -271,6 +321,56 @@ pub struct Request {
     pub rkey: u32,
     /// Read: bytes to read, at most `total`. Write: 0.
     pub remote_len: u32,
+    /// Immediate value, for the opcodes that carry one; the receiver sees the same number.
+    pub imm: u32,
+    pub(crate) reserved: u32,
+}
+
+/// One atomic operation on an aligned 64-bit word at the peer.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, StableAbi)]
+pub struct AtomicRequest {
+    /// Comes back in the completion.
+    pub token: u64,
+    /// [`Opcode::FETCH_ADD`] or [`Opcode::CMP_SWAP`].
+    pub opcode: Opcode,
+    /// How.
+    pub flags: PostFlag,
+    /// Key the peer gave out, with [`Access::REMOTE_ATOMIC`].
+    pub rkey: u32,
+    /// The word at the peer, aligned to 8 bytes.
+    pub remote_addr: u64,
+    /// What to add, or what the word is expected to be.
+    pub operand: u64,
+    /// What the word becomes when it is as expected.
+    pub swap: u64,
+    /// Eight bytes that receive the old value, in this host's byte order.
+    pub sink: Segment,
+}
+
+/// Binding of a memory window, a request like others: it completes in order, with an event.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, StableAbi)]
+pub struct BindRequest {
+    /// Comes back in the completion.
+    pub token: u64,
+    /// What [`crate::Device::open_window`] gave.
+    pub window: u64,
+    pub(crate) addr: u64,
+    pub(crate) len: u32,
+    pub(crate) lkey: u32,
+    /// Remote rights of the window; none when it is unbound.
+    pub access: Access,
+    /// How.
+    pub flags: PostFlag,
+    pub(crate) reserved: u16,
+}
+
+impl BindRequest {
+    /// The range to open, of registered memory that has [`Access::WINDOW`]; `None`: end what the window is bound to.
+    pub fn range(&self) -> Option<Segment> {
+        (self.len != 0).then_some(Segment { addr: self.addr, len: self.len, lkey: self.lkey })
+    }
 }
 
 /// One receive.
@@ -289,39 +389,57 @@ pub struct RecvRequest {
 }
 
 impl Request {
-    /// A request without a [`crate::host::Channel`], for tests and benchmarks that call a provider directly.
-    ///
-    /// # Safety
-    /// `segments` outlives the result.
-    pub unsafe fn from_parts(opcode: Opcode, token: u64, segments: &[Segment]) -> Request {
+    /// Segments are named by pointer only: whoever passes the result on keeps them where they are.
+    #[inline]
+    pub(crate) fn new(
+        opcode: Opcode,
+        flags: PostFlag,
+        token: u64,
+        segments: &[Segment],
+        total: u64,
+        remote: crate::host::Remote,
+        imm: u32,
+    ) -> Request {
         Request {
             token,
             segs: segments.as_ptr(),
             nsegs: segments.len() as u32,
             opcode,
-            flags: PostFlag::NONE,
-            total: segments.iter().map(|segment| u64::from(segment.len)).sum(),
-            remote_addr: 0,
-            rkey: 0,
-            remote_len: 0,
+            flags,
+            total,
+            remote_addr: remote.addr,
+            rkey: remote.rkey,
+            remote_len: remote.len,
+            imm,
+            reserved: 0,
         }
+    }
+
+    /// A request without a [`crate::host::Channel`], for tests and benchmarks that call a provider directly.
+    ///
+    /// # Safety
+    /// `segments` outlives the result.
+    pub unsafe fn from_parts(opcode: Opcode, token: u64, segments: &[Segment]) -> Request {
+        let total = segments.iter().map(|segment| u64::from(segment.len)).sum();
+        Request::new(opcode, PostFlag::NONE, token, segments, total, crate::host::Remote::default(), 0)
     }
 }
 
 impl RecvRequest {
+    /// As [`Request::new`].
+    #[inline]
+    pub(crate) fn new(flags: PostFlag, token: u64, segments: &[Segment], total: u64) -> RecvRequest {
+        let (segs, nsegs) = (segments.as_ptr(), segments.len() as u32);
+        RecvRequest { token, segs, nsegs, flags, reserved: 0, total }
+    }
+
     /// As [`Request::from_parts`].
     ///
     /// # Safety
     /// `segments` outlives the result.
     pub unsafe fn from_parts(token: u64, segments: &[Segment]) -> RecvRequest {
-        RecvRequest {
-            token,
-            segs: segments.as_ptr(),
-            nsegs: segments.len() as u32,
-            flags: PostFlag::NONE,
-            reserved: 0,
-            total: segments.iter().map(|segment| u64::from(segment.len)).sum(),
-        }
+        let total = segments.iter().map(|segment| u64::from(segment.len)).sum();
+        RecvRequest::new(PostFlag::NONE, token, segments, total)
     }
 }
 
@@ -329,6 +447,7 @@ macro_rules! segments {
     ($($type:ident),*) => {$(
         impl $type {
             /// The local segments, none of them empty. Copy what is needed after the call.
+            #[inline]
             pub fn segments(&self) -> &[Segment] {
                 if self.nsegs == 0 {
                     return &[];
@@ -355,8 +474,8 @@ pub struct Completion {
     pub length: u32,
     /// Marks.
     pub flags: CompletionFlag,
-    /// Must be 0.
-    pub reserved: u32,
+    /// Immediate value or key, as `flags` says; else 0.
+    pub imm: u32,
 }
 
 /// The most private data any provider carries, in bytes.
@@ -430,7 +549,7 @@ impl std::fmt::Debug for Event {
 
 /// An internet address, with a port where one is meant.
 #[repr(C)]
-#[derive(Clone, Copy, PartialEq, Eq, StableAbi)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, StableAbi)]
 pub struct SockAddr {
     /// 4, 6, or 0 for none.
     pub family: u16,
@@ -502,7 +621,7 @@ impl std::fmt::Debug for SockAddr {
 
 /// What a device can do. Counts are objects, sizes bytes.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, StableAbi)]
+#[derive(Clone, Copy, Debug, Default, StableAbi)]
 #[allow(missing_docs, reason = "max_X is the most X, per channel where the name says so")]
 pub struct DeviceAttr {
     pub caps: Caps,
@@ -529,6 +648,10 @@ pub struct DeviceAttr {
     pub qos: u32,
     /// Advice for buffers.
     pub alignment: u32,
+    pub max_srqs: u32,
+    pub max_srq_depth: u32,
+    pub max_srq_segments: u32,
+    pub max_windows: u32,
     pub reserved: u32,
 }
 
@@ -553,6 +676,22 @@ pub struct ChannelAttr {
     pub max_reads_in: u32,
     pub reserved: u32,
     pub max_message: u64,
+}
+
+/// What a shared receive queue is to be able to do.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, StableAbi)]
+pub struct SrqAttr {
+    /// Comes back in [`EventKind::SRQ_LIMIT`].
+    pub user: u64,
+    /// Most receives in it.
+    pub depth: u32,
+    /// Most segments of a receive.
+    pub max_segments: u32,
+    /// Protection domain of the receives' memory.
+    pub domain: u32,
+    /// Must be 0.
+    pub reserved: u32,
 }
 
 /// Keys of a registration.

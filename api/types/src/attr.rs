@@ -2,7 +2,10 @@
 
 use std::net::IpAddr;
 
-use crate::{CompletionFlags, MemTypes, Qos, ServiceType};
+use crate::{
+    CompletionFlags, Extension, HaLoadBalancing, IovOwnership, MemTypes, PzSupport, Qos, RmrScope,
+    ServiceType,
+};
 
 /// What an interface adapter can do (`DAT_IA_ATTR`). Counts are objects, sizes are bytes.
 #[derive(Clone, Debug)]
@@ -10,6 +13,8 @@ use crate::{CompletionFlags, MemTypes, Qos, ServiceType};
 pub struct IaAttr {
     pub adapter_name: String,
     pub vendor_name: String,
+    pub hardware_version: (u32, u32),
+    pub firmware_version: (u32, u32),
     pub address: IpAddr,
     pub max_eps: u32,
     pub max_dto_per_ep: u32,
@@ -22,11 +27,26 @@ pub struct IaAttr {
     pub max_iov_segments_per_rdma_write: u32,
     pub max_lmrs: u32,
     pub max_lmr_block_size: u64,
+    pub max_lmr_virtual_address: u64,
     pub max_pzs: u32,
     pub max_message_size: u64,
     pub max_rdma_size: u64,
     pub max_rmrs: u32,
+    pub max_rmr_target_address: u64,
     pub max_srqs: u32,
+    pub max_ep_per_srq: u32,
+    pub max_recv_per_srq: u32,
+    pub max_rdma_read_in: u32,
+    pub max_rdma_read_out: u32,
+    pub max_rdma_read_per_ep_in_guaranteed: bool,
+    pub max_rdma_read_per_ep_out_guaranteed: bool,
+    pub zb_supported: bool,
+    pub extension_supported: Extension,
+    pub extension_version: u32,
+    /// Name and value of what only this transport has.
+    pub transport_attr: Vec<(String, String)>,
+    /// Name and value of what only this vendor has.
+    pub vendor_attr: Vec<(String, String)>,
 }
 
 /// Who supplies endpoints for public service points, as a provider reports it.
@@ -47,6 +67,10 @@ pub enum EpCreator {
 pub struct ProviderAttr {
     pub provider_name: String,
     pub provider_version: String,
+    pub provider_version_number: (u32, u32),
+    pub dapl_version: (u32, u32),
+    pub iov_ownership_on_return: IovOwnership,
+    pub pz_support: PzSupport,
     pub lmr_mem_types_supported: MemTypes,
     pub qos_supported: Qos,
     pub completion_flags_supported: CompletionFlags,
@@ -56,9 +80,21 @@ pub struct ProviderAttr {
     pub ep_creator: EpCreator,
     pub optimal_buffer_alignment: u32,
     pub srq_supported: bool,
+    /// 1: the low watermark of a shared receive queue; 2: the soft, 4: the hard high watermark of an endpoint.
+    pub srq_watermarks_supported: u32,
+    pub srq_ep_pz_difference_supported: bool,
+    /// 1: receives not taken yet, 2: receives not reaped yet are told by a query of a shared receive queue.
+    pub srq_info_supported: u32,
+    /// 1: receives held, 2: their span are told by `dat_ep_recv_query`.
+    pub ep_recv_info_supported: u32,
     pub lmr_sync_req: bool,
     pub dto_async_return_guaranteed: bool,
+    pub rdma_write_for_rdma_read_req: bool,
+    pub rdma_read_lmr_rmr_context_exposure: bool,
+    pub rmr_scope_supported: RmrScope,
     pub is_signal_safe: bool,
+    pub ha_supported: bool,
+    pub ha_loadbalancing: HaLoadBalancing,
     /// Pairs of event streams that may share an EVD, in the order of [`crate::EvdFlags::STREAMS`].
     pub evd_stream_merging_supported: [[bool; 6]; 6],
     /// Name and value of everything only this provider has.

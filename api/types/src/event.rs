@@ -15,6 +15,7 @@ impl Event {
     /// The event number of the public headers.
     pub fn number(&self) -> u32 {
         match &self.data {
+            EventData::Dto(dto) if dto.operation.is_extension() => 0x40000,
             EventData::Dto(_) => 0x00001,
             EventData::RmrBind { .. } => 0x01001,
             EventData::ConnectionRequest { .. } => 0x02001,
@@ -87,6 +88,22 @@ pub struct DtoCompletion {
     pub operation: DtoOperation,
     /// Bytes transferred; defined on success only.
     pub length: u64,
+    /// What [`DtoCompletion::immediate`] and [`DtoCompletion::invalidated`] tell; else 0.
+    pub value: u32,
+}
+
+impl DtoCompletion {
+    /// The sender's immediate value, of a receive that was used by a transfer with one.
+    pub fn immediate(&self) -> Option<u32> {
+        let with = matches!(self.operation, DtoOperation::RecvImmed | DtoOperation::RecvMsgImmed);
+        (with && self.status.is_success()).then_some(self.value)
+    }
+
+    /// The `rmr_context` of the memory window that the message of a receive ended.
+    pub fn invalidated(&self) -> Option<u32> {
+        let with = self.operation == DtoOperation::ReceiveWithInvalidate;
+        (with && self.status.is_success()).then_some(self.value)
+    }
 }
 
 /// What kind of transfer completed. The values are those of the public headers.
@@ -106,6 +123,29 @@ pub enum DtoOperation {
     ReceiveWithInvalidate = 4,
     /// A bind of a memory window.
     BindMw = 5,
+    /// An RDMA write with an immediate value (extension, as all below).
+    RdmaWriteImmed = 8,
+    /// A receive that such a write used: its buffer is untouched, the length is what was written.
+    RecvImmed = 9,
+    /// A fetch-and-add.
+    FetchAdd = 10,
+    /// A compare-and-swap.
+    CmpSwap = 11,
+    /// A receive of a message with an immediate value.
+    RecvMsgImmed = 12,
+}
+
+impl DtoOperation {
+    /// Whether it used a receive, of whichever kind.
+    pub fn is_receive(self) -> bool {
+        use DtoOperation::{Receive, ReceiveWithInvalidate, RecvImmed, RecvMsgImmed};
+        matches!(self, Receive | ReceiveWithInvalidate | RecvImmed | RecvMsgImmed)
+    }
+
+    /// Whether it is one of the extension's, whose completions have an event number of their own.
+    pub fn is_extension(self) -> bool {
+        self as u32 >= DtoOperation::RdmaWriteImmed as u32
+    }
 }
 
 /// How a transfer ended (contract section 7.4). The values are those of the public headers.

@@ -8,6 +8,7 @@ mod attr;
 mod error;
 mod event;
 mod flags;
+mod objects;
 mod state;
 mod status;
 
@@ -17,6 +18,9 @@ pub use event::{AsyncReason, ConnectionKind, DtoCompletion, DtoOperation, DtoSta
 pub use flags::{
     CloseFlags, CompletionFlags, ConnectFlags, EvdFlags, EvdState, MemTypes, Privileges, PspFlags, Qos,
     ServiceType,
+};
+pub use objects::{
+    Comm, Extension, HaLoadBalancing, HandleType, IovOwnership, LmrCookie, PzSupport, RmrScope, VaType,
 };
 pub use state::EpState;
 pub use status::{ReturnCode, ReturnType, Subtype};
@@ -43,6 +47,7 @@ impl std::fmt::Display for ObjectId {
 ///
 /// A length of 0 makes the other two fields irrelevant; they are then never looked at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
 pub struct LmrTriplet {
     /// Virtual address of the first byte.
     pub address: u64,
@@ -54,6 +59,7 @@ pub struct LmrTriplet {
 
 /// A stretch of a peer's registered memory: the RMR triplet of the contract (section 0.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
 pub struct RmrTriplet {
     /// Virtual address of the first byte, in the peer's address space.
     pub address: u64,

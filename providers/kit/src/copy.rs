@@ -26,21 +26,25 @@ impl Stretch {
     /// # Safety
     /// As long as the result, a copy or a part of it is used for a copy, the range is mapped and readable, and
     /// writable if anything is copied to it; and nobody holds a Rust reference to it while a copy may write to it.
+    #[inline]
     pub unsafe fn new(addr: usize, len: usize) -> Stretch {
         Stretch { addr, len }
     }
 
     /// Address of the first byte.
+    #[inline]
     pub fn addr(&self) -> usize {
         self.addr
     }
 
     /// Length in bytes.
+    #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
     /// Whether there is no byte in it.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -65,6 +69,7 @@ impl Stretch {
 }
 
 impl From<&Segment> for Stretch {
+    #[inline]
     fn from(segment: &Segment) -> Stretch {
         Stretch { addr: segment.addr() as usize, len: segment.len() as usize }
     }
@@ -91,6 +96,27 @@ pub fn copy_ordered(from: &[Stretch], to: &[Stretch]) -> usize {
         // SAFETY: as in `copy`.
         unsafe { store_in_order(from as *const u8, to as *mut u8, len) }
     })
+}
+
+/// Adds to the word `at` and gives what it was before; `None` when it is no aligned word of eight bytes. Atomic with
+/// respect to every other access of eight bytes by a processor of this machine.
+pub fn fetch_add(at: Stretch, operand: u64) -> Option<u64> {
+    word(at).map(|word| word.fetch_add(operand, Ordering::AcqRel))
+}
+
+/// Makes the word `at` `swap` if it is `expected`, and gives what it was before; otherwise as [`fetch_add`].
+pub fn compare_swap(at: Stretch, expected: u64, swap: u64) -> Option<u64> {
+    let exchanged =
+        |word: &AtomicU64| word.compare_exchange(expected, swap, Ordering::AcqRel, Ordering::Acquire);
+    word(at).map(|word| exchanged(word).unwrap_or_else(|found| found))
+}
+
+fn word<'a>(at: Stretch) -> Option<&'a AtomicU64> {
+    let aligned = at.len == 8 && at.addr.is_multiple_of(align_of::<AtomicU64>());
+    // SAFETY: the range is a stretch of eight bytes, whose maker vouches that it is mapped and writable; aligned, just
+    // checked. An atomic may be shared with whoever else writes to it. The reference does not leave this module's
+    // functions, which are called while the stretch is good.
+    aligned.then(|| unsafe { AtomicU64::from_ptr(at.addr as *mut u64) })
 }
 
 /// Copies from `list`, leaving out its first `skip` bytes, to `out`. Returns the bytes copied.
@@ -254,6 +280,19 @@ mod tests {
         let got = content(&memory);
         assert_eq!([&got[8..10], &got[20..23]].concat(), [0; 5]);
         assert_eq!((&got[..8], &got[10..20], &got[23..]), (&bytes[..8], &bytes[10..20], &bytes[23..]));
+    }
+
+    #[test]
+    fn atomic_operations_give_the_old_value() {
+        let memory = Memory::heap(32);
+        memory.write(8, &5u64.to_ne_bytes());
+        let at = |offset, len| stretches(&memory, &[(offset, len)])[0];
+        assert_eq!(fetch_add(at(8, 8), 3), Some(5));
+        assert_eq!(compare_swap(at(8, 8), 5, 1), Some(8), "not as expected");
+        assert_eq!(compare_swap(at(8, 8), 8, u64::MAX), Some(8));
+        assert_eq!(fetch_add(at(8, 8), 2), Some(u64::MAX), "wraps");
+        assert_eq!(content(&memory)[8..16], 1u64.to_ne_bytes());
+        assert_eq!((fetch_add(at(4, 8), 1), fetch_add(at(8, 7), 1)), (None, None));
     }
 
     #[test]

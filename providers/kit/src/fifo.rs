@@ -62,6 +62,22 @@ impl<T: Copy + Default> Fifo<T> {
         }
     }
 
+    /// Changes the room; posts that wait stay. `false`: more wait than would fit, or there is not enough memory.
+    pub fn resize(&mut self, capacity: usize) -> bool {
+        if capacity < self.len {
+            return false;
+        }
+        let Some(mut other) = Fifo::new(capacity, self.per_item) else { return false };
+        while let Some((item, segments)) = self.front() {
+            other.items[other.len] = (*item, segments.len());
+            other.segments[other.len * self.per_item..][..segments.len()].copy_from_slice(segments);
+            other.len += 1;
+            self.pop();
+        }
+        *self = other;
+        true
+    }
+
     /// Forgets all posts.
     pub fn clear(&mut self) {
         self.len = 0;
@@ -112,6 +128,21 @@ mod tests {
         assert!(fifo.is_empty() && fifo.front().is_none());
         fifo.pop();
         assert_eq!(fifo.len(), 0, "there is nothing to forget");
+    }
+
+    #[test]
+    fn a_resized_ring_keeps_what_waits() {
+        let mut fifo = Fifo::<u32>::new(3, 0).unwrap();
+        for n in [0, 1, 2] {
+            assert!(fifo.push(n, &[]));
+        }
+        fifo.pop();
+        assert!(fifo.push(3, &[]) && !fifo.resize(2) && fifo.resize(5));
+        assert!(fifo.push(4, &[]) && fifo.push(5, &[]) && fifo.is_full());
+        for n in 1..=5 {
+            assert_eq!(fifo.front().map(|(item, _)| *item), Some(n));
+            fifo.pop();
+        }
     }
 
     #[test]

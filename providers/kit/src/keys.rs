@@ -3,7 +3,7 @@
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 
-use dat_plugin::{Access, Keys};
+use dat_plugin::{Access, Keys, Segment};
 
 use crate::Stretch;
 
@@ -41,6 +41,7 @@ struct Entry {
     memory: Stretch,
     access: Access,
     domain: u32,
+    window: bool,
 }
 
 impl KeyTable {
@@ -59,6 +60,74 @@ impl KeyTable {
 
     /// Takes a registration in; `None` when the table is full. The remote key is 0 without a remote right.
     pub fn insert(&mut self, memory: Stretch, access: Access, domain: u32) -> Option<Keys> {
+        self.add(Entry { keys: Keys::default(), memory, access, domain, window: false })
+    }
+
+    /// Opens a memory window, bound to nothing; it takes the place of a registration. Its local key names it.
+    pub fn open_window(&mut self, domain: u32) -> Option<u32> {
+        let memory = Stretch::default();
+        let entry = Entry { keys: Keys::default(), memory, access: Access::NONE, domain, window: true };
+        self.add(entry).map(|keys| keys.lkey)
+    }
+
+    /// Ends a window. `false`: there is none of this name.
+    pub fn close_window(&mut self, window: u32) -> bool {
+        match self.window(window) {
+            Some(entry) => {
+                let keys = entry.keys;
+                self.remove(keys)
+            }
+            None => false,
+        }
+    }
+
+    /// Binds a window to a range of memory registered with [`Access::WINDOW`] in the window's domain, or to nothing; to be
+    /// written to it must be writable locally. Gives its new remote key, 0 when bound to nothing; the key before it is
+    /// dead.
+    pub fn bind(&mut self, window: u32, range: Option<(Segment, Access)>) -> Result<u32, KeyError> {
+        let domain = self.window(window).ok_or(KeyError::Unknown)?.domain;
+        let index = self.index(window);
+        let (memory, access, rkey) = match range {
+            None => (Stretch::default(), Access::NONE, 0),
+            Some((segment, access)) => {
+                let whole = self.entries.get(self.index(segment.lkey())).copied().flatten();
+                let whole = whole.filter(|entry| entry.keys.lkey == segment.lkey() && !entry.window);
+                let whole = whole.ok_or(KeyError::Unknown)?;
+                if whole.domain != domain {
+                    return Err(KeyError::Domain);
+                }
+                let writes = access.0 & (Access::REMOTE_WRITE | Access::REMOTE_ATOMIC).0 != 0;
+                let needed = if writes { Access::WINDOW | Access::LOCAL_WRITE } else { Access::WINDOW };
+                if !whole.access.contains(needed) {
+                    return Err(KeyError::Access);
+                }
+                let part = whole.memory.part(segment.addr(), segment.len().into());
+                (part.ok_or(KeyError::Range)?, access, self.key(index, window))
+            }
+        };
+        if let Some(Some(entry)) = self.entries.get_mut(index) {
+            (entry.memory, entry.access, entry.keys.rkey) = (memory, access, rkey);
+        }
+        Ok(rkey)
+    }
+
+    /// Ends what the window with this remote key is bound to, for a peer's channel of `domain`. `false`: there is no
+    /// such window, or it is of another domain.
+    pub fn invalidate(&mut self, rkey: u32, domain: u32) -> bool {
+        let index = self.index(rkey);
+        let entry = self.entries.get_mut(index).and_then(Option::as_mut);
+        let entry = entry.filter(|entry| entry.window && rkey != 0 && entry.keys.rkey == rkey);
+        let Some(entry) = entry.filter(|entry| entry.domain == domain) else { return false };
+        (entry.memory, entry.access, entry.keys.rkey) = (Stretch::default(), Access::NONE, 0);
+        true
+    }
+
+    fn window(&self, window: u32) -> Option<&Entry> {
+        let entry = self.entries.get(self.index(window))?.as_ref();
+        entry.filter(|entry| entry.window && entry.keys.lkey == window)
+    }
+
+    fn add(&mut self, entry: Entry) -> Option<Keys> {
         let index = match self.free.pop() {
             Some(index) => index,
             None if self.entries.len() < self.limit => {
@@ -68,10 +137,10 @@ impl KeyTable {
             None => return None,
         };
         let lkey = self.key(index, 0);
-        let remote = access.0 & (Access::REMOTE_READ | Access::REMOTE_WRITE).0 != 0;
-        let rkey = if remote { self.key(index, lkey) } else { 0 };
+        let remote = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
+        let rkey = if entry.access.0 & remote.0 != 0 { self.key(index, lkey) } else { 0 };
         let keys = Keys { lkey, rkey };
-        self.entries[index] = Some(Entry { keys, memory, access, domain });
+        self.entries[index] = Some(Entry { keys, ..entry });
         Some(keys)
     }
 
@@ -195,6 +264,43 @@ mod tests {
         assert_eq!(table.check(old.rkey, 0x1000, 1, ALL, 0), Err(KeyError::Unknown));
         assert_eq!(table.memory(new.rkey), Some(range(0x1000, 16)));
         assert_eq!(table.len(), 1);
+    }
+
+    #[test]
+    fn a_window_has_a_key_for_what_it_is_bound_to() {
+        let mut table = KeyTable::new(8);
+        let rights = ALL | Access::WINDOW;
+        let keys = table.insert(range(0x1000, 0x100), rights, 7).unwrap();
+        let plain = table.insert(range(0x2000, 0x100), ALL, 7).unwrap();
+        let window = table.open_window(7).unwrap();
+        // SAFETY: no test of this module copies.
+        let part = |addr, len, lkey| unsafe { Segment::from_parts(addr, len, lkey) };
+        let read = Access::REMOTE_READ;
+        let good = Some((part(0x1010, 16, keys.lkey), read));
+        let first = table.bind(window, good).unwrap();
+        assert_eq!(table.check(first, 0x1010, 16, read, 7), Ok(range(0x1010, 16)));
+        assert_eq!(table.check(first, 0x1000, 16, read, 7), Err(KeyError::Range));
+        assert_eq!(table.check(first, 0x1010, 16, Access::REMOTE_WRITE, 7), Err(KeyError::Access));
+        for (wrong, why) in [
+            (part(0x10f8, 16, keys.lkey), KeyError::Range),
+            (part(0x2000, 16, plain.lkey), KeyError::Access),
+            (part(0x1010, 16, keys.lkey ^ 1), KeyError::Unknown),
+            (part(0x1010, 16, window), KeyError::Unknown),
+        ] {
+            assert_eq!(table.bind(window, Some((wrong, read))), Err(why));
+        }
+        let second = table.bind(window, good).unwrap();
+        assert_eq!(table.check(first, 0x1010, 1, read, 7), Err(KeyError::Unknown), "the old key is dead");
+        assert!(
+            !table.invalidate(second, 8) && !table.invalidate(keys.rkey, 7) && table.invalidate(second, 7)
+        );
+        assert_eq!(table.check(second, 0x1010, 1, read, 7), Err(KeyError::Unknown));
+        let third = table.bind(window, good).unwrap();
+        assert_eq!(table.bind(window, None), Ok(0));
+        assert_eq!(table.check(third, 0x1010, 1, read, 7), Err(KeyError::Unknown));
+        assert!(table.close_window(window) && !table.close_window(window) && !table.close_window(keys.lkey));
+        let elsewhere = table.open_window(9).unwrap();
+        assert_eq!(table.bind(elsewhere, good), Err(KeyError::Domain));
     }
 
     #[test]

@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use dat_kit::Fifo;
 use dat_plugin::{
-    Channel, ChannelAttr, Completion, ConnectParam, Event, EventKind, Failure, Opcode, PostFlag, RecvRequest,
-    Segment, SockAddr, Status,
+    AtomicRequest, BindRequest, Channel, ChannelAttr, Completion, ConnectParam, Event, EventKind, Failure,
+    Opcode, PostFlag, RecvRequest, Segment, SockAddr, Status,
 };
 
 use crate::device::{LoopDevice, MAX_MESSAGE, MAX_POSTS, MAX_PRIVATE_DATA, MAX_SEGMENTS};
@@ -33,6 +33,8 @@ pub struct End {
     recv_queue: Option<Arc<LoopQueue>>,
     pub requests: Fifo<Work>,
     pub recvs: Fifo<Recv>,
+    /// The shared receive queue that takes the place of `recvs`.
+    pub srq: Option<usize>,
     /// Since when the first request, a message, has found no receive. Kept with a time limit only.
     pub waiting_since: Option<Instant>,
 }
@@ -62,6 +64,11 @@ pub struct Work {
     pub length: u64,
     pub remote_addr: u64,
     pub rkey: u32,
+    pub imm: u32,
+    /// Of an atomic operation: what is added or expected, and what the word becomes then.
+    pub operands: [u64; 2],
+    /// Of a bind that could not be done.
+    pub failed: bool,
 }
 
 /// A posted receive.
@@ -100,6 +107,7 @@ impl LoopChannel {
         attr: &ChannelAttr,
         send: Option<&Arc<LoopQueue>>,
         recv: Option<&Arc<LoopQueue>>,
+        srq: Option<usize>,
     ) -> Result<LoopChannel, Failure> {
         let params = &device.params;
         let refuse =
@@ -132,6 +140,7 @@ impl LoopChannel {
             recv_queue: recv.cloned(),
             requests,
             recvs,
+            srq,
             waiting_since: None,
         });
         drop(state);
@@ -233,30 +242,64 @@ impl Channel for LoopChannel {
 
     fn post(&self, request: &dat_plugin::Request) -> Status {
         let length = match request.opcode {
-            Opcode::SEND | Opcode::WRITE => request.total,
             Opcode::READ if u64::from(request.remote_len) <= request.total => request.remote_len.into(),
+            Opcode::SEND | Opcode::SEND_IMM | Opcode::SEND_INVALIDATE => request.total,
+            Opcode::WRITE | Opcode::WRITE_IMM => request.total,
             _ => return Status::INVALID,
         };
-        let mut state = self.network.lock();
-        let Some(end) = state.channels.get_mut(self.index) else { return Status::NOT_CONNECTED };
-        if !matches!(end.phase, Phase::Connected { .. }) {
-            return Status::NOT_CONNECTED;
-        }
-        let segments = request.segments();
-        let limit = end.attr.max_request_segments;
-        if end.send_queue.is_none() || !well_formed(segments, limit, request.total) {
+        let work = Work {
+            token: request.token,
+            opcode: request.opcode,
+            flags: request.flags,
+            length,
+            remote_addr: request.remote_addr,
+            rkey: request.rkey,
+            imm: request.imm,
+            ..Work::default()
+        };
+        self.enqueue(&mut self.network.lock(), work, request.segments(), request.total)
+    }
+
+    fn post_atomic(&self, request: &AtomicRequest) -> Status {
+        if !matches!(request.opcode, Opcode::FETCH_ADD | Opcode::CMP_SWAP) {
             return Status::INVALID;
         }
-        let (token, opcode, flags) = (request.token, request.opcode, request.flags);
-        let (remote_addr, rkey) = (request.remote_addr, request.rkey);
-        if !end.requests.push(Work { token, opcode, flags, length, remote_addr, rkey }, segments) {
-            return Status::NO_RESOURCE;
+        let work = Work {
+            token: request.token,
+            opcode: request.opcode,
+            flags: request.flags,
+            length: 8,
+            remote_addr: request.remote_addr,
+            rkey: request.rkey,
+            operands: [request.operand, request.swap],
+            ..Work::default()
+        };
+        self.enqueue(&mut self.network.lock(), work, &[request.sink], 8)
+    }
+
+    /// The window is bound at once, so that its key is good for whatever is posted next; the completion keeps its turn.
+    fn bind(&self, request: &BindRequest) -> Result<u32, Status> {
+        let mut state = self.network.lock();
+        let device = match state.channels.get(self.index) {
+            Some(end) if end.requests.is_full() => return Err(Status::NO_RESOURCE),
+            Some(End { phase: Phase::Connected { .. }, device, .. }) => *device,
+            _ => return Err(Status::NOT_CONNECTED),
+        };
+        let keys = &mut state.devices.get_mut(device).ok_or(Status::NOT_CONNECTED)?.keys;
+        let range = request.range().map(|range| (range, request.access));
+        let window = u32::try_from(request.window).map_err(|_| Status::INVALID)?;
+        let bound = keys.bind(window, range);
+        let work = Work {
+            token: request.token,
+            opcode: Opcode::BIND,
+            flags: request.flags,
+            failed: bound.is_err(),
+            ..Work::default()
+        };
+        match self.enqueue(&mut state, work, &[], 0) {
+            Status::OK => Ok(bound.unwrap_or(0)),
+            status => Err(status),
         }
-        // One that is not alone waits for the first, which waits for a receive.
-        if end.requests.len() == 1 {
-            state.progress(self.index);
-        }
-        Status::OK
     }
 
     fn post_recv(&self, request: &RecvRequest) -> Status {
@@ -266,7 +309,8 @@ impl Channel for LoopChannel {
             return Status::NOT_CONNECTED;
         }
         let (segments, room) = (request.segments(), request.total);
-        if end.recv_queue.is_none() || !well_formed(segments, end.attr.max_recv_segments, room) {
+        let possible = end.recv_queue.is_some() && end.srq.is_none();
+        if !possible || !well_formed(segments, end.attr.max_recv_segments, room) {
             return Status::INVALID;
         }
         let poisoned = request.flags.contains(PostFlag::POISON);
@@ -307,6 +351,25 @@ impl Channel for LoopChannel {
 }
 
 impl LoopChannel {
+    fn enqueue(&self, state: &mut State, work: Work, segments: &[Segment], total: u64) -> Status {
+        let Some(end) = state.channels.get_mut(self.index) else { return Status::NOT_CONNECTED };
+        if !matches!(end.phase, Phase::Connected { .. }) {
+            return Status::NOT_CONNECTED;
+        }
+        let limit = end.attr.max_request_segments;
+        if end.send_queue.is_none() || !well_formed(segments, limit, total) {
+            return Status::INVALID;
+        }
+        if !end.requests.push(work, segments) {
+            return Status::NO_RESOURCE;
+        }
+        // One that is not alone waits for the first, which waits for a receive.
+        if end.requests.len() == 1 {
+            state.progress(self.index);
+        }
+        Status::OK
+    }
+
     fn set_phase(&self, state: &mut State, phase: Phase) {
         if let Some(end) = state.channels.get_mut(self.index) {
             end.phase = phase;
@@ -315,7 +378,7 @@ impl LoopChannel {
 }
 
 /// Whether a post's segments are as many and as long as it says, and as it may be.
-fn well_formed(segments: &[Segment], limit: u32, total: u64) -> bool {
+pub(crate) fn well_formed(segments: &[Segment], limit: u32, total: u64) -> bool {
     let sum: u64 = segments.iter().map(|segment| u64::from(segment.len())).sum();
     segments.len() <= limit as usize && sum == total && total <= MAX_MESSAGE
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use dat_kit::KeyTable;
 use dat_plugin::{
     Access, Block, Caps, ChannelAttr, Device, DeviceAttr, Event, EventKind, Failure, Keys, RejectReason,
-    Status,
+    SrqAttr, Status,
 };
 
 use crate::channel::LoopChannel;
@@ -16,6 +16,7 @@ use crate::memory::{Blocks, MAX_REGION};
 use crate::network::{DeviceState, Network};
 use crate::params::Params;
 use crate::queue::{LoopQueue, MAX_DEPTH};
+use crate::srq::LoopSrq;
 use crate::wake::Wake;
 
 /// Private data at request, accept and reject, in bytes.
@@ -63,10 +64,18 @@ impl Device for LoopDevice {
     type Channel = LoopChannel;
     type Queue = LoopQueue;
     type Listener = LoopListener;
+    type Srq = LoopSrq;
 
     fn attr(&self) -> DeviceAttr {
         DeviceAttr {
-            caps: Caps::ALLOC | Caps::RECEIVER_WAITS | Caps::WRITE_ORDERED,
+            caps: Caps::ALLOC
+                | Caps::RECEIVER_WAITS
+                | Caps::WRITE_ORDERED
+                | Caps::ATOMICS
+                | Caps::IMMEDIATE
+                | Caps::SRQ
+                | Caps::WINDOWS
+                | Caps::SEND_INVALIDATE,
             address: self.params.address.into(),
             max_channels: self.params.max_channels,
             max_queues: u32::MAX,
@@ -84,7 +93,11 @@ impl Device for LoopDevice {
             max_private_data: MAX_PRIVATE_DATA as u32,
             qos: 0,
             alignment: 64,
-            reserved: 0,
+            max_srqs: u32::MAX,
+            max_srq_depth: MAX_POSTS,
+            max_srq_segments: MAX_SEGMENTS,
+            max_windows: self.params.max_regions,
+            ..DeviceAttr::default()
         }
     }
 
@@ -100,7 +113,43 @@ impl Device for LoopDevice {
         recv: Option<&Arc<LoopQueue>>,
     ) -> Result<Arc<LoopChannel>, Failure> {
         self.params.inject("open_channel")?;
-        LoopChannel::new(self, attr, send, recv).map(Arc::new)
+        LoopChannel::new(self, attr, send, recv, None).map(Arc::new)
+    }
+
+    fn open_channel_srq(
+        &self,
+        attr: &ChannelAttr,
+        send: Option<&Arc<LoopQueue>>,
+        recv: Option<&Arc<LoopQueue>>,
+        srq: &Arc<LoopSrq>,
+    ) -> Result<Arc<LoopChannel>, Failure> {
+        self.params.inject("open_channel")?;
+        LoopChannel::new(self, attr, send, recv, Some(srq.index)).map(Arc::new)
+    }
+
+    fn open_srq(&self, attr: &SrqAttr) -> Result<Arc<LoopSrq>, Failure> {
+        LoopSrq::new(self, attr).map(Arc::new)
+    }
+
+    fn open_window(&self, domain: u32) -> Result<u64, Failure> {
+        let mut state = self.network.lock();
+        let window = state.devices.get_mut(self.index).and_then(|device| device.keys.open_window(domain));
+        window.map(u64::from).ok_or_else(|| {
+            let message = format!(
+                "{}: the device has max_regions registrations and windows; end one first",
+                self.params.ia_name
+            );
+            Failure::new(Status::NO_RESOURCE, message)
+        })
+    }
+
+    fn close_window(&self, window: u64) -> Status {
+        let mut state = self.network.lock();
+        let keys = state.devices.get_mut(self.index).map(|device| &mut device.keys);
+        match keys.is_some_and(|keys| u32::try_from(window).is_ok_and(|window| keys.close_window(window))) {
+            true => Status::OK,
+            false => Status::INVALID,
+        }
     }
 
     fn listen(&self, port: u64, user: u64) -> Result<Arc<LoopListener>, Failure> {

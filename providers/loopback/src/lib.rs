@@ -26,6 +26,7 @@ mod memory;
 mod network;
 mod params;
 mod queue;
+mod srq;
 mod transfer;
 mod wake;
 

@@ -26,7 +26,12 @@ impl LoopDevice {
         domain: u32,
     ) -> Result<Keys, Failure> {
         self.params.inject("register")?;
-        let every = Access::LOCAL_READ | Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
+        let every = Access::LOCAL_READ
+            | Access::LOCAL_WRITE
+            | Access::REMOTE_READ
+            | Access::REMOTE_WRITE
+            | Access::REMOTE_ATOMIC
+            | Access::WINDOW;
         let refuse = |status, why: &str| {
             let name = &self.params.ia_name;
             Err(Failure::new(status, format!("{name}: registration of {len} bytes at {addr:#x}: {why}")))

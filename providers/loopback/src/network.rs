@@ -9,6 +9,7 @@ use dat_plugin::{Completion, CompletionStatus, Event, EventKind};
 
 use crate::channel::{End, Phase};
 use crate::listener::Knock;
+use crate::srq::Shared;
 use crate::wake::Wake;
 
 /// A network: devices that see each other.
@@ -23,6 +24,7 @@ pub struct Network {
 pub struct State {
     pub devices: Slab<DeviceState>,
     pub channels: Slab<End>,
+    pub srqs: Slab<Shared>,
     pub listeners: BTreeMap<u64, Knock>,
     /// Requests that were not answered yet, by the number the acceptor sees.
     pub requests: BTreeMap<u64, Request>,
@@ -48,6 +50,7 @@ pub struct DeviceState {
 pub enum Origin {
     Channel(usize),
     Request,
+    Srq,
 }
 
 /// A connection request.
@@ -146,11 +149,23 @@ impl State {
         }
         end.stop();
         if let Some(peer_end) = self.channels.get_mut(peer) {
-            if let Some((status, (recv, _))) = peer_status.zip(peer_end.recvs.front()) {
+            let shared = peer_end.srq.and_then(|srq| self.srqs.get_mut(srq));
+            let recv = match &shared {
+                Some(shared) => shared.front(),
+                None => peer_end.recvs.front(),
+            };
+            if let Some((status, (recv, _))) = peer_status.zip(recv) {
                 let token = recv.token;
                 peer_end.complete_recv(Completion { token, status, ..Completion::default() });
+                if let Some(shared) = shared {
+                    shared.pop();
+                }
             }
+            let srq = peer_end.srq.filter(|_| peer_status.is_some());
             peer_end.stop();
+            if let Some(srq) = srq {
+                self.check_limit(srq);
+            }
         }
         self.send_channel_event(channel, EventKind::BROKEN, &[]);
         self.send_channel_event(peer, EventKind::BROKEN, &[]);

@@ -84,7 +84,7 @@ impl Side {
             recv_user: 2,
             ..ChannelAttr::default()
         };
-        device.open_channel(&attr, Some(queue), Some(queue)).expect("channel")
+        device.open_channel(&attr, Some(queue), Some(queue), None).expect("channel")
     }
 
     fn seg(&self, len: usize) -> Segment {

@@ -12,7 +12,7 @@ use dat_plugin::{
 use crate::device::{Dev, Source};
 use crate::handshake::{self, Addr, CMA, Hello, MEMBARRIER, Packet, Received};
 use crate::link::{Hints, Link, check_data, no_resource, peer_credentials, peer_pid};
-use crate::lock::Lock;
+use dat_sync::Lock;
 use crate::peer::Peer;
 use crate::queue::Que;
 use crate::rx::{NEVER, Rx};
@@ -144,10 +144,11 @@ impl Chan {
         self.hint.hint.load(Ordering::Relaxed) != 0
     }
 
+    /// `burst`: the last look found something too, so that more than one message is likely.
     #[inline]
-    pub(crate) fn poll_recv(&self, out: &mut [Completion]) -> usize {
+    pub(crate) fn poll_recv(&self, out: &mut [Completion], burst: bool) -> usize {
         match self.rx.try_lock() {
-            Some(mut rx) => rx.poll(self, self.link.get(), out),
+            Some(mut rx) => rx.poll(self, self.link.get(), out, burst),
             None => 0,
         }
     }

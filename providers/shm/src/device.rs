@@ -395,6 +395,7 @@ impl Device for ShmDevice {
     type Channel = ShmChannel;
     type Queue = ShmQueue;
     type Listener = ShmListener;
+    type Srq = dat_plugin::NoSrq;
 
     fn attr(&self) -> DeviceAttr {
         let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
@@ -418,7 +419,7 @@ impl Device for ShmDevice {
             max_private_data: MAX_DATA as u32,
             qos: 0,
             alignment: 64,
-            reserved: 0,
+            ..DeviceAttr::default()
         }
     }
 

@@ -23,7 +23,6 @@ mod device;
 mod handshake;
 mod link;
 mod listener;
-mod lock;
 mod memory;
 mod one_sided;
 mod params;

@@ -10,7 +10,7 @@ use dat_plugin::{Failure, Status};
 use crate::channel::Chan;
 use crate::device::Dev;
 use crate::handshake::{self, CMA, Hello, MAX_DATA, MEMBARRIER, Packet};
-use crate::lock::Lock;
+use dat_sync::Lock;
 use crate::one_sided;
 use crate::peer::Peer;
 use crate::segment::Segment;

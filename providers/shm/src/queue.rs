@@ -1,4 +1,6 @@
 //! Completion queues: where channels are polled, and what a sleeper waits on.
+//!
+//! A poll looks at the channels at work; the others are parked (see [`crate::board`]).
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -8,10 +10,11 @@ use std::time::{Duration, Instant};
 
 use dat_kit::EventFd;
 use dat_plugin::{Completion, Queue};
+use dat_sync::Lock;
 
+use crate::board::{Board, SLOTS};
 use crate::channel::Chan;
 use crate::device::Dev;
-use crate::lock::Lock;
 use crate::wait;
 
 /// A completion queue.
@@ -23,94 +26,217 @@ pub(crate) struct Que {
     /// Tells it from the device's other queues; not 0.
     pub(crate) id: u64,
     pub(crate) fd: EventFd,
-    /// 0, or the number of the arm that is in force.
-    armed: AtomicU32,
-    arms: AtomicU32,
+    pub(crate) board: Board,
+    /// Numbers of parkings; not 0, and another one each time.
+    number: AtomicU32,
     closed: AtomicBool,
     list: Lock<List>,
 }
 
 #[derive(Default)]
 struct List {
-    attached: Vec<Attached>,
+    /// By slot.
+    places: Vec<Option<Attached>>,
+    free: Vec<u32>,
+    /// Slots of the channels at work.
+    active: Vec<u32>,
     next: usize,
+    /// Polls, and polls in a row that found nothing.
+    turns: u32,
+    empty: u32,
 }
 
 struct Attached {
     chan: Arc<Chan>,
     send: bool,
     recv: bool,
+    /// Where in `active`; `None` when it is parked.
+    active: Option<usize>,
     /// Looks since something was found, and when the time was first looked at since.
     idle: u32,
     idle_since: Option<Instant>,
     /// Which direction comes first next time something is expected: the other one must not starve it.
     send_first: bool,
+    /// Every so many looks the peer's control line is looked at.
+    look: u32,
 }
 
-/// A queue that serves both directions of a channel looks at the peer's control line only this often: the answer to a
-/// message carries the same news, and each look takes the line away from the peer, who writes it.
-const LOOK: u32 = 16;
+/// Each look at the peer's control line takes it away from the peer, who writes it. Where answers carry the same news
+/// it is looked at seldom, and often where they do not; powers of two.
+const SELDOM: u32 = 512;
+const OFTEN: u32 = 4;
 
 /// After how many looks without result the time is looked at, and after what time a peer that does not poll is woken.
 /// Counting looks alone would let a program that looks once a millisecond wait for seconds.
 const LOOKS: u32 = 64;
 const PATIENCE: Duration = Duration::from_micros(200);
 
-impl Que {
-    pub(crate) fn new(dev: Arc<Dev>, id: u64) -> io::Result<Que> {
-        Ok(Que {
-            dev,
-            id,
-            fd: EventFd::new()?,
-            armed: AtomicU32::new(0),
-            arms: AtomicU32::new(0),
-            closed: AtomicBool::new(false),
-            list: Lock::default(),
-        })
+/// Looks in a row without result before a poll begins to pause: what comes soon is seen sooner without.
+const EAGER: u32 = 32;
+
+/// As many channels are polled whatever they do. When there are more, those that did nothing for so many polls are
+/// parked, together, because that takes a barrier in all processes.
+const FEW: usize = 4;
+const PARK_AFTER: u32 = 1024;
+
+impl Attached {
+    /// Takes completions of one direction, so that a message is handed out before time goes into telling that earlier
+    /// sends are done.
+    #[inline]
+    fn poll(&mut self, out: &mut [Completion]) -> usize {
+        if self.send_first && self.chan.tx_ready(false) {
+            let got = self.chan.poll_send(out);
+            if got > 0 {
+                self.send_first = false;
+                self.look = SELDOM;
+                return got;
+            }
+        }
+        if self.recv && self.chan.rx_ready() {
+            let got = self.chan.poll_recv(out, self.idle == 0);
+            if got > 0 {
+                self.send_first = self.send;
+                return got;
+            }
+        }
+        let look = self.idle & (self.look - 1) == self.look - 1;
+        if self.send && self.chan.tx_ready(look) {
+            let got = self.chan.poll_send(out);
+            if got > 0 && look && self.recv {
+                self.look = OFTEN;
+            }
+            return got;
+        }
+        0
     }
 
-    pub(crate) fn attach(&self, chan: &Arc<Chan>, send: bool, recv: bool) {
+    /// A look without result.
+    #[inline]
+    fn idled(&mut self) {
+        self.idle = self.idle.wrapping_add(1);
+        if self.send && self.idle.is_multiple_of(LOOKS) && self.chan.tx_busy() {
+            let now = Instant::now();
+            if now.duration_since(*self.idle_since.get_or_insert(now)) >= PATIENCE {
+                self.idle_since = Some(now);
+                self.chan.watch();
+            }
+        }
+    }
+
+    fn is_ready(&self) -> bool {
+        self.recv && self.chan.rx_ready() || self.send && self.chan.tx_ready(true)
+    }
+}
+
+impl List {
+    fn place(&mut self, slot: u32) -> Option<&mut Attached> {
+        self.places.get_mut(slot as usize)?.as_mut()
+    }
+
+    /// To the channels at work.
+    fn activate(&mut self, slot: u32) {
+        let index = self.active.len();
+        let Some(at) = self.place(slot) else { return };
+        if at.active.is_some() {
+            return;
+        }
+        at.active = Some(index);
+        at.idle = 0;
+        at.idle_since = None;
+        at.chan.park(at.send, at.recv, 0);
+        self.active.push(slot);
+    }
+
+    /// Away from them. What it is asked to do when something happens is told apart by `number`.
+    fn park(&mut self, slot: u32, number: u32) {
+        let Some(at) = self.place(slot) else { return };
+        let Some(index) = at.active.take() else { return };
+        at.chan.park(at.send, at.recv, number);
+        self.leave(index);
+    }
+
+    fn leave(&mut self, index: usize) {
+        self.active.swap_remove(index);
+        if let Some(moved) = self.active.get(index).copied()
+            && let Some(at) = self.place(moved)
+        {
+            at.active = Some(index);
+        }
+    }
+}
+
+impl Que {
+    pub(crate) fn new(dev: Arc<Dev>, id: u64) -> io::Result<Que> {
+        let fd = EventFd::new()?;
+        let board = dev.boards.take()?;
+        let (number, closed, list) = (AtomicU32::new(0), AtomicBool::new(false), Lock::default());
+        Ok(Que { dev, id, fd, board, number, closed, list })
+    }
+
+    /// Takes a channel in, parked; gives its slot.
+    pub(crate) fn attach(&self, chan: &Arc<Chan>, send: bool, recv: bool) -> u32 {
         let mut list = self.list.lock();
-        list.attached.push(Attached {
+        let slot = list.free.pop().unwrap_or(list.places.len() as u32);
+        if slot as usize == list.places.len() {
+            list.places.push(None);
+        }
+        list.places[slot as usize] = Some(Attached {
             chan: chan.clone(),
             send,
             recv,
+            active: None,
             idle: 0,
             idle_since: None,
             send_first: false,
+            look: if recv { OFTEN } else { 1 },
         });
+        if slot as usize >= SLOTS {
+            list.activate(slot);
+        } else {
+            chan.park(send, recv, self.number());
+        }
+        slot
     }
 
-    pub(crate) fn detach(&self, chan: &Chan) {
+    /// The channel has a peer, which has not heard of it yet.
+    pub(crate) fn linked(&self, slot: u32) {
+        let number = self.number();
+        let mut list = self.list.lock();
+        if let Some(at) = list.place(slot)
+            && at.active.is_none()
+        {
+            at.chan.park(at.send, at.recv, number);
+        }
+    }
+
+    pub(crate) fn detach(&self, slot: u32, chan: &Chan) {
         let gone = {
             let mut list = self.list.lock();
-            let place = list.attached.iter().position(|at| std::ptr::eq(&*at.chan, chan));
-            place.map(|place| list.attached.swap_remove(place))
+            match list.place(slot) {
+                Some(at) if std::ptr::eq(&*at.chan, chan) => {}
+                _ => return,
+            }
+            let gone = list.places[slot as usize].take();
+            if let Some(index) = gone.as_ref().and_then(|at| at.active) {
+                list.leave(index);
+            }
+            list.free.push(slot);
+            gone
         };
         // Dropped without the lock: it may be the last reference.
         drop(gone);
     }
 
-    /// Wakes a sleeper of this process, after something was made ready other than by its own polling.
-    pub(crate) fn notify(&self) {
-        std::sync::atomic::fence(Ordering::SeqCst);
-        if self.armed.load(Ordering::Relaxed) != 0 {
+    /// A parked channel has something, by this process's own doing.
+    #[cold]
+    pub(crate) fn mark(&self, slot: u32) {
+        if self.board.mark(slot) {
             self.fd.signal();
         }
     }
 
-    /// As [`Que::notify`], for the post path.
-    #[inline]
-    pub(crate) fn notify_from_post(&self) {
-        wait::light_barrier(!self.dev.barriers);
-        if self.armed.load(Ordering::Relaxed) != 0 {
-            self.fd.signal();
-        }
-    }
-
-    /// The arm in force, 0 for none.
-    pub(crate) fn armed(&self) -> u32 {
-        self.armed.load(Ordering::SeqCst)
+    fn number(&self) -> u32 {
+        self.number.fetch_add(1, Ordering::Relaxed).wrapping_add(1).max(1)
     }
 
     fn poll(&self, out: &mut [Completion]) -> usize {
@@ -120,70 +246,109 @@ impl Que {
         // Waits for an attach or detach elsewhere: a poll that finds completions must not miss them, for the engine flushes
         // what it did not find.
         let mut list = self.list.lock();
-        let List { attached, next } = &mut *list;
-        let count = attached.len();
+        let list = &mut *list;
+        if self.board.any() {
+            self.collect(list);
+        }
+        let count = list.active.len();
         let mut found = 0;
-        if *next >= count {
-            *next = 0;
+        if list.next >= count {
+            list.next = 0;
         }
         for turn in 0..count {
-            let index = if *next + turn >= count { *next + turn - count } else { *next + turn };
-            let at = &mut attached[index];
-            let before = found;
-            if at.send_first && at.chan.tx_ready(false) {
-                found += at.chan.poll_send(&mut out[found..]);
+            let index = if list.next + turn >= count { list.next + turn - count } else { list.next + turn };
+            let Some(Some(at)) = list.places.get_mut(list.active[index] as usize) else { continue };
+            let got = at.poll(&mut out[found..]);
+            if got == 0 {
+                at.idled();
+                continue;
             }
-            if at.recv && found < out.len() && at.chan.rx_ready() {
-                found += at.chan.poll_recv(&mut out[found..]);
-            }
-            if at.send && found < out.len() && at.chan.tx_ready(!at.recv || at.idle % LOOK == LOOK - 1) {
-                found += at.chan.poll_send(&mut out[found..]);
-            }
-            if found != before {
-                at.idle = 0;
-                at.idle_since = None;
-                at.send_first = at.send && at.recv && !at.send_first;
-            } else {
-                at.idle = at.idle.wrapping_add(1);
-                if at.send && at.idle.is_multiple_of(LOOKS) && at.chan.tx_busy() {
-                    let now = Instant::now();
-                    if now.duration_since(*at.idle_since.get_or_insert(now)) >= PATIENCE {
-                        at.idle_since = Some(now);
-                        at.chan.watch();
-                    }
-                }
-            }
+            at.idle = 0;
+            at.idle_since = None;
+            found += got;
             if found == out.len() {
-                *next = index + 1;
-                return found;
+                list.next = index + 1;
+                break;
             }
         }
-        *next += 1;
-        if found == 0 {
+        list.turns = list.turns.wrapping_add(1);
+        if count > FEW && list.turns.is_multiple_of(PARK_AFTER) {
+            self.park_idle(list);
+        }
+        if found > 0 {
+            list.empty = 0;
+            return found;
+        }
+        list.next += 1;
+        list.empty = list.empty.saturating_add(1);
+        if list.empty > EAGER {
             std::hint::spin_loop();
         }
-        found
+        0
+    }
+
+    #[cold]
+    fn collect(&self, list: &mut List) {
+        self.board.collect(|slot| list.activate(slot as u32));
+    }
+
+    /// Parks channels that have done nothing for long.
+    #[cold]
+    fn park_idle(&self, list: &mut List) {
+        let idle = |slot: &u32| {
+            let at = list.places.get(*slot as usize).and_then(Option::as_ref);
+            (*slot as usize) < SLOTS
+                && at.is_some_and(|at| at.idle >= PARK_AFTER && !at.chan.tx_busy() && !at.is_ready())
+        };
+        let parked: Vec<u32> = list.active.iter().copied().filter(idle).collect();
+        if parked.is_empty() {
+            return;
+        }
+        let number = self.number();
+        for slot in &parked {
+            list.park(*slot, number);
+        }
+        wait::barrier(self.dev.barriers);
+        // What came before the peer, or a post, saw that the channel is parked.
+        for slot in parked {
+            if list.place(slot).is_some_and(|at| at.is_ready() || at.chan.tx_busy()) {
+                list.activate(slot);
+            }
+        }
     }
 
     fn arm(&self) -> bool {
         if !self.dev.owner.here() {
             return true;
         }
-        let number = self.arms.fetch_add(1, Ordering::Relaxed).wrapping_add(1).max(1);
-        self.armed.store(number, Ordering::SeqCst);
-        let list = self.list.lock();
-        for at in &list.attached {
-            at.chan.arm(at.send, at.recv, number);
+        self.board.arm(true);
+        let mut list = self.list.lock();
+        let number = self.number();
+        let parked: Vec<u32> =
+            list.active.iter().copied().filter(|slot| (*slot as usize) < SLOTS).collect();
+        for slot in &parked {
+            list.park(*slot, number);
         }
-        // Nobody can publish to a channel that is not connected, and connecting looks at the arm in force.
-        if list.attached.iter().any(|at| at.chan.is_linked()) {
-            wait::barrier(self.dev.barriers);
+        // For those parked before, the mark is made with a full barrier.
+        wait::barrier(self.dev.barriers && !parked.is_empty());
+        let mut ready = self.board.any();
+        for slot in &parked {
+            if list.place(*slot).is_some_and(|at| at.recv && at.chan.rx_waiting() || at.send && at.chan.tx_waiting())
+            {
+                list.activate(*slot);
+                ready = true;
+            }
         }
-        let ready =
-            list.attached.iter().any(|at| at.recv && at.chan.rx_waiting() || at.send && at.chan.tx_waiting());
+        // Beyond the board's end.
+        ready |= !list.active.is_empty();
         if !ready {
-            for at in list.attached.iter().filter(|at| at.send && at.chan.tx_busy()) {
-                at.chan.watch();
+            for slot in parked {
+                if let Some(at) = list.place(slot)
+                    && at.send
+                    && at.chan.tx_busy()
+                {
+                    at.chan.watch();
+                }
             }
         }
         drop(list);
@@ -194,16 +359,16 @@ impl Que {
     }
 
     fn disarm(&self) {
-        if !self.dev.owner.here() {
-            return;
+        if self.dev.owner.here() {
+            self.board.arm(false);
+            self.fd.drain();
         }
-        if self.armed.swap(0, Ordering::SeqCst) != 0 {
-            let list = self.list.lock();
-            for at in &list.attached {
-                at.chan.arm(at.send, at.recv, 0);
-            }
-        }
-        self.fd.drain();
+    }
+}
+
+impl Drop for Que {
+    fn drop(&mut self) {
+        self.dev.boards.give_back(self.board.page());
     }
 }
 
@@ -227,7 +392,7 @@ impl Queue for ShmQueue {
 
     fn close(&self) {
         if !self.0.closed.swap(true, Ordering::Relaxed) {
-            let rest = std::mem::take(&mut self.0.list.lock().attached);
+            let rest = std::mem::take(&mut *self.0.list.lock());
             drop(rest);
             self.0.dev.queue_closed();
         }

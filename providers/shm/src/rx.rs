@@ -22,6 +22,9 @@ use crate::tx::{SOLICITED, kind};
 pub(crate) static READY: AtomicU32 = AtomicU32::new(1);
 pub(crate) static NEVER: AtomicU32 = AtomicU32::new(0);
 
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
 pub(crate) struct Rx {
     on: bool,
     stopped: bool,
@@ -196,9 +199,16 @@ impl Rx {
         self.on && !self.reads.is_empty()
     }
 
-    /// Takes completions.
+    /// Takes completions. Unless it is a `burst`, a lone message is handed out before the line of the next header is
+    /// fetched from the peer's cache.
     #[inline]
-    pub(crate) fn poll(&mut self, chan: &Chan, link: Option<&Link>, out: &mut [Completion]) -> usize {
+    pub(crate) fn poll(
+        &mut self,
+        chan: &Chan,
+        link: Option<&Link>,
+        out: &mut [Completion],
+        burst: bool,
+    ) -> usize {
         let mut n = 0;
         while n < out.len() {
             if let Some(completion) = self.done.pop_front() {
@@ -211,6 +221,9 @@ impl Rx {
                 Step::Completion(completion) => {
                     out[n] = completion;
                     n += 1;
+                    if !burst && self.rings.as_ref().is_some_and(|rings| rings.from.at() % LINE == 0) {
+                        break;
+                    }
                 }
                 Step::Again => {}
                 Step::Idle => break,

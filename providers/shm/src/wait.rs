@@ -14,6 +14,7 @@ use rustix::thread::{MembarrierCommand, membarrier, membarrier_query};
 
 /// Makes this process take part in barriers of others. `false`: it cannot.
 pub(crate) fn join_barriers() -> bool {
+    dat_sync::prepare();
     let query = membarrier_query();
     query.contains_command(MembarrierCommand::GlobalExpedited)
         && query.contains_command(MembarrierCommand::RegisterGlobalExpedited)

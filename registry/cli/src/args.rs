@@ -45,6 +45,21 @@ pub enum Command {
     Ping(Ping),
     /// Measure latency, bandwidth and message rate.
     Perf(Perf),
+    /// Run the conformance suite: a test for each clause of the contract. Exit status 0 conforming, 1 not, 2 not run.
+    Conformance(Conformance),
+    /// Read what a plugin's file says of itself, without running it: name, versions, capabilities, libraries it needs.
+    Inspect(Inspect),
+    /// The child that inspect --try loads the plugin in.
+    #[command(hide = true)]
+    InspectChild {
+        /// The library.
+        library: PathBuf,
+    },
+    /// Show the counters of a running process that has a provider with the layer "count".
+    Stats(Stats),
+    /// The peer that conformance starts.
+    #[command(hide = true)]
+    ConformancePeer(Tested),
     /// The peer that ping and perf start.
     #[command(hide = true)]
     Peer(Peer),
@@ -165,6 +180,78 @@ pub struct Perf {
     /// Where the other side is.
     #[command(flatten)]
     pub side: Side,
+}
+
+/// The provider under test.
+#[derive(Debug, Args)]
+pub struct Tested {
+    /// A provider's or a chain's name, from plugins.toml.
+    #[arg(required_unless_present = "plugin", conflicts_with = "plugin")]
+    pub name: Option<String>,
+    /// Test this library instead of a configured name. It is loaded as it is: the checks of owner and digest that a
+    /// name gets are not made.
+    #[arg(long, value_name = "PATH.so")]
+    pub plugin: Option<PathBuf>,
+    /// What the library's adapter is called, in reports too; by default the plugin's own name.
+    #[arg(long, value_name = "NAME", requires = "plugin")]
+    pub ia_name: Option<String>,
+    /// A parameter of the provider, besides those configured; may be repeated.
+    #[arg(long = "param", value_name = "KEY=VALUE", value_parser = units::parameter)]
+    pub params: Vec<(String, String)>,
+}
+
+/// How to run the conformance suite.
+#[derive(Debug, Args)]
+pub struct Conformance {
+    /// What to test.
+    #[command(flatten)]
+    pub tested: Tested,
+    /// Run only clauses whose name begins so, as in C-09; may be repeated.
+    #[arg(long = "filter", value_name = "PREFIX")]
+    pub filters: Vec<String>,
+    /// Clauses known to fail: lines of C-nnn = "reason". One that passes all the same is reported and not conforming.
+    #[arg(long, value_name = "FILE.toml")]
+    pub expected: Option<PathBuf>,
+    /// Run everything so many times; a clause holds when it holds each time.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub repeat: u32,
+    /// Multiply all deadlines: for devices that are emulated and slow.
+    #[arg(long, default_value_t = 1.0, value_parser = units::factor)]
+    pub scale: f64,
+    /// Write the report as JUnit XML too.
+    #[arg(long, value_name = "FILE.xml")]
+    pub junit: Option<PathBuf>,
+    /// List clauses that passed, too.
+    #[arg(short, long)]
+    pub all: bool,
+}
+
+/// What to inspect.
+#[derive(Debug, Args)]
+pub struct Inspect {
+    /// The plugin's shared object.
+    #[arg(value_name = "PATH.so")]
+    pub library: PathBuf,
+    /// Load it too, in a child process: one that crashes or hangs is reported and harms nothing here.
+    #[arg(long = "try")]
+    pub try_it: bool,
+    /// With --try: how long loading and probing may take; plain numbers are seconds.
+    #[arg(long, default_value = "10s", value_parser = units::duration, requires = "try_it")]
+    pub timeout: Duration,
+}
+
+/// Whose counters to show.
+#[derive(Debug, Args)]
+pub struct Stats {
+    /// The process.
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=i32::MAX as i64))]
+    pub pid: u32,
+    /// Print the text format of Prometheus.
+    #[arg(long, conflicts_with = "json")]
+    pub prometheus: bool,
+    /// Show every channel, not only their sums.
+    #[arg(short, long)]
+    pub channels: bool,
 }
 
 /// The started peer. It ends with its standard input, so it never outlives who started it.

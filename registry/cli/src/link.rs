@@ -5,8 +5,8 @@
 use std::time::{Duration, Instant};
 
 use dat::{
-    CloseFlags, ConnectionKind, DtoOperation, EpAttr, Evd, EvdFlags, Event, Ia, Privileges, Psp, Region,
-    Request, RmrTriplet, Slice,
+    CloseFlags, ConnectionKind, DtoCompletion, DtoOperation, EpAttr, Evd, EvdFlags, Event, Ia, Privileges,
+    Psp, Region, Request, RmrTriplet, Slice,
 };
 
 use crate::failure::{Context, Failure, Outcome};
@@ -15,6 +15,8 @@ use crate::units::Target;
 
 /// How many bytes of buffers one side has for messages of one direction, unless a single one needs more.
 const BUFFERS: usize = 4 << 20;
+/// Completions taken together at most.
+const TOGETHER: usize = 16;
 /// Polls between two looks at the clock and at the connection.
 const PATIENCE: u32 = 4096;
 /// How long after a failed operation the connection's own event is waited for.
@@ -41,6 +43,9 @@ pub struct Link {
     done: u64,
     /// A message that came while a request was waited for.
     early: Option<Received>,
+    /// Completions taken together, and how many of them were looked at.
+    taken: Vec<DtoCompletion>,
+    seen: usize,
 }
 
 /// What a connection is to be.
@@ -149,6 +154,8 @@ impl Link {
             posted: 0,
             done: 0,
             early: None,
+            taken: Vec::with_capacity(TOGETHER),
+            seen: 0,
         };
         for receive in 0..depth as usize {
             link.post_recv((receive % slots) as u64)?;
@@ -306,7 +313,7 @@ impl Link {
                 std::hint::spin_loop();
             }
             self.check(&mut deadline, self.limit)?;
-            if let Some(Event::Completion(done)) = self.dto.poll()?
+            if let Some(done) = self.poll()?
                 && let Some(message) = self.take(&done)?
             {
                 self.keep(message)?;
@@ -355,7 +362,13 @@ impl Link {
             {
                 return Ok(None);
             }
-            let Some(Event::Completion(done)) = self.dto.wait(Duration::from_millis(100))? else { continue };
+            let done = match self.left() {
+                Some(done) => done,
+                None => match self.dto.wait(Duration::from_millis(100))? {
+                    Some(Event::Completion(done)) => done,
+                    _ => continue,
+                },
+            };
             if !done.status.is_success() {
                 return match self.connection.wait(REASON)? {
                     Some(Event::Connection { kind: ConnectionKind::Disconnected, .. }) => Ok(None),
@@ -415,18 +428,53 @@ impl Link {
     /// One completion: a message, or `None` for a request of our own.
     #[inline]
     fn next(&mut self, limit: Duration) -> Outcome<Option<Received>> {
+        loop {
+            if let Some(done) = self.left() {
+                return self.take(&done);
+            }
+            self.more(limit)?;
+        }
+    }
+
+    /// Takes completions, one at least.
+    #[inline]
+    fn more(&mut self, limit: Duration) -> Outcome {
+        self.seen = 0;
+        self.taken.clear();
         let mut deadline = None;
         loop {
-            let tries = if self.wait { 1 } else { PATIENCE };
-            for _ in 0..tries {
-                let event =
-                    if self.wait { self.dto.wait(Duration::from_millis(100))? } else { self.dto.poll()? };
-                if let Some(Event::Completion(done)) = event {
-                    return self.take(&done);
+            if self.wait {
+                if let Some(Event::Completion(done)) = self.dto.wait(Duration::from_millis(100))? {
+                    self.taken.push(done);
+                    return Ok(());
+                }
+            } else {
+                for _ in 0..PATIENCE {
+                    if self.dto.poll_completions(&mut self.taken)? > 0 {
+                        return Ok(());
+                    }
                 }
             }
             self.check(&mut deadline, limit)?;
         }
+    }
+
+    /// The oldest completion that was taken and not looked at.
+    #[inline]
+    fn left(&mut self) -> Option<DtoCompletion> {
+        let done = self.taken.get(self.seen).copied()?;
+        self.seen += 1;
+        Some(done)
+    }
+
+    /// The same, or a new one.
+    fn poll(&mut self) -> Outcome<Option<DtoCompletion>> {
+        if self.seen == self.taken.len() {
+            self.seen = 0;
+            self.taken.clear();
+            self.dto.poll_completions(&mut self.taken)?;
+        }
+        Ok(self.left())
     }
 
     fn keep(&mut self, message: Received) -> Outcome {

@@ -36,11 +36,7 @@ fn main() -> ExitCode {
     match commands::run(&shared, cli.command) {
         Ok(status) => status,
         Err(failure) => {
-            if shared.json {
-                // Standard error tells it as well, so failing to print here loses nothing.
-                let _ = output::print(&format!("{:#}", failure.to_json()));
-            }
-            eprintln!("{failure}");
+            shared.tell(&failure);
             ExitCode::FAILURE
         }
     }

@@ -7,7 +7,7 @@ use dat::IaBuilder;
 use dat::registry::Registry;
 use serde_json::Value;
 
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 
 /// What all commands share.
 #[derive(Clone, Debug)]
@@ -34,6 +34,15 @@ impl Shared {
             Some(file) => builder.plugins(file),
             None => builder,
         }
+    }
+
+    /// Tells of a failure, on standard error and in JSON too if that was asked for.
+    pub fn tell(&self, failure: &Failure) {
+        if self.json {
+            // Standard error tells it as well, so failing to print here loses nothing.
+            let _ = print(&format!("{:#}", failure.to_json()));
+        }
+        eprintln!("{failure}");
     }
 
     /// Prints one of the two.

@@ -42,6 +42,22 @@ pub fn size(text: &str) -> Result<u32, String> {
     }
 }
 
+/// `key=value`.
+pub fn parameter(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("write a parameter as KEY=VALUE".to_owned()),
+    }
+}
+
+/// A number to multiply times with.
+pub fn factor(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(factor) if (0.1..=1000.0).contains(&factor) => Ok(factor),
+        _ => Err("write a number from 0.1 to 1000".to_owned()),
+    }
+}
+
 /// A size as [`size`] reads it.
 pub fn show_size(bytes: u32) -> String {
     match bytes {

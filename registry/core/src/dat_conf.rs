@@ -106,6 +106,7 @@ fn entry(line: &str, defined: Location) -> Result<Option<Entry>, Fault> {
         defined,
         layer: Layer::Explicit,
         overrides: Vec::new(),
+        layers: Vec::new(),
         search: Vec::new(),
     }))
 }

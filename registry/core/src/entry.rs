@@ -5,6 +5,7 @@ use std::fmt;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
+use dat_layers::Spec;
 use serde::Serialize;
 
 /// A provider under a name: one `[provider.NAME]` of a `plugins.toml`.
@@ -16,6 +17,8 @@ pub struct Entry {
     pub library: String,
     /// Handed to the provider, values as text.
     pub params: BTreeMap<String, String>,
+    /// What lies between the application and the provider, the first one next to the application.
+    pub layers: Vec<Spec>,
     /// Whether it is no error that this machine cannot load or use it.
     pub optional: bool,
     /// One line for people; may be empty.
@@ -103,12 +106,11 @@ impl Entry {
     pub fn to_toml(&self) -> String {
         let mut text = format!("[provider.{}]\nlibrary = {}\n", quoted(&self.name), quoted(&self.library));
         if !self.params.is_empty() {
-            let params: Vec<String> = self
-                .params
-                .iter()
-                .map(|(key, value)| format!("{} = {}", quoted(key), quoted(value)))
-                .collect();
-            let _ = writeln!(text, "params = {{ {} }}", params.join(", "));
+            let _ = writeln!(text, "params = {{ {} }}", pairs(&self.params).join(", "));
+        }
+        if !self.layers.is_empty() {
+            let layers: Vec<String> = self.layers.iter().map(layer_to_toml).collect();
+            let _ = writeln!(text, "layers = [{}]", layers.join(", "));
         }
         if self.optional {
             text.push_str("optional = true\n");
@@ -178,6 +180,17 @@ pub(crate) fn name_fault(name: &str) -> Option<String> {
     }
     let control = name.chars().find(|c| c.is_control())?;
     Some(format!("the name contains the control character {control:?}"))
+}
+
+fn pairs(params: &BTreeMap<String, String>) -> Vec<String> {
+    params.iter().map(|(key, value)| format!("{} = {}", quoted(key), quoted(value))).collect()
+}
+
+fn layer_to_toml(layer: &Spec) -> String {
+    if layer.params.is_empty() {
+        return quoted(&layer.name);
+    }
+    format!("{{ name = {}, {} }}", quoted(&layer.name), pairs(&layer.params).join(", "))
 }
 
 /// `text` as a basic string of TOML.

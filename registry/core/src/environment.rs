@@ -18,6 +18,8 @@ pub(crate) struct Environment {
     pub root: PathBuf,
     /// The running executable.
     pub executable: Option<PathBuf>,
+    /// Folders of a library that this one is part of.
+    pub beside: Vec<PathBuf>,
 }
 
 impl Environment {
@@ -42,6 +44,7 @@ impl Environment {
             user: config.or_else(home).map(|folder| folder.join("dat")),
             root: PathBuf::from("/"),
             executable: std::env::current_exe().ok(),
+            beside: Vec::new(),
         }
     }
 }

@@ -3,8 +3,9 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use dat_plugin::Probe;
 use dat_plugin::host::{Plugin, inspect};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::Registry;
 use crate::entry::{Entry, Layer, Location, name_fault};
@@ -73,7 +74,7 @@ pub struct Verdict {
 }
 
 /// Who a loaded plugin is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PluginFacts {
     /// Short name.
     pub name: String,
@@ -88,7 +89,7 @@ pub struct PluginFacts {
 }
 
 /// What the provider says of one device or way.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbeVerdict {
     /// What it is.
     pub candidate: String,
@@ -161,9 +162,10 @@ pub(crate) fn candidate(registry: &Registry, entry: &Entry) -> Candidate {
     it.probes = plugin
         .probe(&config)
         .into_iter()
-        .map(|p| ProbeVerdict { candidate: p.candidate, usable: p.usable, reason: p.reason })
+        .map(ProbeVerdict::from)
         .collect();
-    it.open = Some(match plugin.open(&config) {
+    let layered = dat_layers::over(plugin, &entry.layers);
+    it.open = Some(match layered.and_then(|plugin| plugin.open(&config)) {
         Ok(device) => Verdict { ok: true, reason: device.describe() },
         Err(failure) => {
             let reason = failure.to_string();
@@ -212,7 +214,8 @@ impl Candidate {
         let reason = format!("{}: owners and modes are safe{pinned}", canonical.display());
         self.trust = Some(Verdict { ok: true, reason });
         self.note = Some(match inspect(&canonical) {
-            Ok(((major, minor), name, version)) => {
+            Ok(said) => {
+                let (name, version, (major, minor)) = (said.name, said.version, said.abi);
                 Verdict { ok: true, reason: format!("{name} {version}, interface {major}.{minor}") }
             }
             Err(error) => Verdict { ok: false, reason: error.to_string() },
@@ -227,6 +230,12 @@ impl Candidate {
                 None
             }
         }
+    }
+}
+
+impl From<Probe> for ProbeVerdict {
+    fn from(probe: Probe) -> ProbeVerdict {
+        ProbeVerdict { candidate: probe.candidate, usable: probe.usable, reason: probe.reason }
     }
 }
 

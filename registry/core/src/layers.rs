@@ -256,6 +256,7 @@ mod tests {
             user: Some(root.path().join("home/dat")),
             root: root.path().to_owned(),
             executable: None,
+            beside: Vec::new(),
         };
         (root, environment)
     }

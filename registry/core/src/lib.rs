@@ -12,6 +12,7 @@ mod entry;
 mod environment;
 mod error;
 mod explain;
+pub mod inspection;
 mod layers;
 mod open;
 mod schema;
@@ -20,10 +21,12 @@ mod status;
 mod trust;
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use dat_plugin::host::Plugin;
 
+pub use dat_layers as layer;
+pub use dat_layers::stats;
 pub use entry::{Chain, Diagnostic, Entry, Layer, Location, Severity};
 pub use error::{LoadFailure, OpenError, RegistryError};
 pub use explain::{Candidate, Explanation, PluginFacts, ProbeVerdict, Verdict};
@@ -67,6 +70,12 @@ impl Registry {
     /// Adds a provider linked into the process; entries address it as `library = "builtin:NAME"`.
     pub fn with_static(mut self, plugin: Plugin) -> Registry {
         self.builtin.insert(plugin.name().to_owned(), plugin);
+        self
+    }
+
+    /// Looks for plugins in this folder too, before the system's: for a library that brings its plugins along.
+    pub fn also_search(mut self, folder: PathBuf) -> Registry {
+        self.environment.beside.push(folder);
         self
     }
 

@@ -88,11 +88,13 @@ fn open_entry(registry: &Registry, entry: &Entry) -> Result<Opened, OpenError> {
         defined: entry.defined.clone(),
         reason,
     })?;
-    let device = plugin.open(&config(entry)).map_err(|failure| OpenError::NoDevice {
+    let no_device = |failure| OpenError::NoDevice {
         name: entry.name.clone(),
         defined: entry.defined.clone(),
         failure,
-    })?;
+    };
+    let plugin = dat_layers::over(plugin, &entry.layers).map_err(no_device)?;
+    let device = plugin.open(&config(entry)).map_err(no_device)?;
     tracing::debug!(target: "dat.registry", ia = %entry.name, library = %entry.library, "opened");
     let reason = explain::plugin_line(&plugin);
     let steps = vec![Step { name: entry.name.clone(), opened: true, reason }];

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use dat_layers::Spec;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::entry::{Chain, Diagnostic, Entry, Layer, Location, Severity, name_fault};
 
 const TOP: &[&str] = &["provider", "chain", "registry"];
-const PROVIDER: &[&str] = &["library", "params", "optional", "description", "sha256"];
+const PROVIDER: &[&str] = &["library", "params", "layers", "optional", "description", "sha256"];
 const REGISTRY: &[&str] = &["search"];
 
 /// What one file says.
@@ -97,6 +98,7 @@ impl Reader<'_> {
             name,
             library,
             params: BTreeMap::new(),
+            layers: Vec::new(),
             optional: false,
             description: String::new(),
             sha256: None,
@@ -106,7 +108,10 @@ impl Reader<'_> {
             search: search.to_vec(),
         };
         if let Some(value) = table.get("params") {
-            entry.params = self.params(value);
+            entry.params = self.params(value, "params");
+        }
+        if let Some(value) = table.get("layers") {
+            entry.layers = self.layers(value);
         }
         if let Some(value) = table.get("optional") {
             match value.get_ref().as_bool() {
@@ -144,8 +149,40 @@ impl Reader<'_> {
         Some(Chain { name, steps, defined, layer: self.layer, overrides: Vec::new() })
     }
 
-    fn params(&mut self, value: &Value<'_>) -> BTreeMap<String, String> {
-        let Some(table) = self.table(value, "params") else { return BTreeMap::new() };
+    /// A list of names, or of tables of a name and parameters.
+    fn layers(&mut self, value: &Value<'_>) -> Vec<Spec> {
+        let Some(items) = value.get_ref().as_array() else {
+            self.wrong_type(value, "layers", "a list of layers");
+            return Vec::new();
+        };
+        items.iter().filter_map(|item| self.layer(item)).collect()
+    }
+
+    fn layer(&mut self, item: &Value<'_>) -> Option<Spec> {
+        let spec = match item.get_ref() {
+            DeValue::String(name) => Spec::new(name.to_string()),
+            DeValue::Table(_) => {
+                let mut params = self.params(item, "layers");
+                let Some(name) = params.remove("name") else {
+                    self.complain(item.span(), "this layer has no name; write { name = \"faults\", … }".into());
+                    return None;
+                };
+                Spec { name, params }
+            }
+            _ => {
+                self.wrong_type(item, "a layer", "a name or a table with a name");
+                return None;
+            }
+        };
+        if let Err(failure) = spec.check() {
+            self.complain(item.span(), failure.message);
+            return None;
+        }
+        Some(spec)
+    }
+
+    fn params(&mut self, value: &Value<'_>, name: &str) -> BTreeMap<String, String> {
+        let Some(table) = self.table(value, name) else { return BTreeMap::new() };
         let mut params = BTreeMap::new();
         for (key, value) in table.iter() {
             let text = match value.get_ref() {
@@ -159,13 +196,13 @@ impl Reader<'_> {
             };
             match text {
                 Some(text) if text.contains('\0') => {
-                    self.complain(value.span(), format!("params.{} contains a NUL", key.get_ref()));
+                    self.complain(value.span(), format!("{name}.{} contains a NUL", key.get_ref()));
                 }
                 Some(text) => {
                     params.insert(key.get_ref().to_string(), text);
                 }
                 None => {
-                    let what = format!("params.{}", key.get_ref());
+                    let what = format!("{name}.{}", key.get_ref());
                     self.wrong_type(value, &what, "a string, a 64-bit integer, a float, true or false");
                 }
             }
@@ -274,6 +311,7 @@ mod tests {
             "[registry]\nsearch = [\"/usr/lib/dat\", \"lib\"]\n",
             "[provider.shm0]\nlibrary = \"libdat_shm.so\"\n",
             "params = { address = \"127.0.0.1\", ring = 0x4000, ratio = 0.5, huge = true, low = -1 }\n",
+            "layers = [\"count\", { name = \"faults\", seed = 7, delay_us = 100 }]\n",
             "optional = true\ndescription = \"fast\"\n",
             "sha256 = \"00000000000000000000000000000000000000000000000000000000000000AB\"\n",
             "[chain]\nfast = [\"ib0\", \"shm0\"]\n",
@@ -283,6 +321,9 @@ mod tests {
         assert_eq!(entry.library, "libdat_shm.so");
         let params: Vec<_> = entry.params.iter().map(|(k, v)| format!("{k}={v}")).collect();
         assert_eq!(params, ["address=127.0.0.1", "huge=true", "low=-1", "ratio=0.5", "ring=16384"]);
+        let layers: Vec<_> = entry.layers.iter().map(|layer| layer.name.as_str()).collect();
+        assert_eq!(layers, ["count", "faults"]);
+        assert_eq!(entry.layers[1].params["delay_us"], "100");
         assert!(entry.optional);
         assert_eq!(entry.description, "fast");
         assert!(entry.sha256.as_ref().is_some_and(|digest| digest.ends_with("ab")));
@@ -293,7 +334,8 @@ mod tests {
 
     #[test]
     fn an_entry_written_as_toml_reads_back_the_same() {
-        let text = "[provider.\"a \\\"b\\\" \\u0041\"]\nlibrary = \"/x\\\\y.so\"\nparams = { \"k.1\" = \"v\\tw\" }\n";
+        let text = "[provider.\"a \\\"b\\\" \\u0041\"]\nlibrary = \"/x\\\\y.so\"\nparams = { \"k.1\" = \"v\\tw\" }\n\
+                    layers = [\"trace\", { name = \"faults\", drop_after = 3 }]\n";
         let entry = read(text).expect("valid").entries.remove(0);
         let again = read(&entry.to_toml()).expect("valid");
         assert_eq!(again.entries[0], entry);
@@ -305,7 +347,7 @@ mod tests {
         assert_eq!(
             fault(&format!("{p}libary = \"y\"\n")),
             "3:1: unknown key \"libary\" in [provider.a]; did you mean \"library\"?; allowed are: library, params, \
-             optional, description, sha256"
+             layers, optional, description, sha256"
         );
         assert_eq!(
             fault("colour = 1\n"),
@@ -323,6 +365,12 @@ mod tests {
         assert!(fault(&format!("{p}sha256 = \"12\"\n")).starts_with("3:10: sha256 takes the 64"));
         assert!(fault(&format!("{p}params = {{ a = [1] }}\n")).contains("params.a takes a string"));
         assert!(fault(&format!("{p}params = {{ a = 99999999999999999999 }}\n")).contains("64-bit"));
+        assert!(fault(&format!("{p}layers = [\"trase\"]\n")).starts_with("3:11: there is no layer \"trase\""));
+        assert!(fault(&format!("{p}layers = [{{ seed = 1 }}]\n")).contains("this layer has no name"));
+        assert!(fault(&format!("{p}layers = [7]\n")).contains("a layer takes a name or a table"));
+        assert!(fault(&format!("{p}layers = \"trace\"\n")).contains("layers takes a list of layers"));
+        let unknown = fault(&format!("{p}layers = [{{ name = \"faults\", delay = 1 }}]\n"));
+        assert!(unknown.contains("unknown parameter \"delay\""), "{unknown}");
         assert!(fault("[chain]\nc = []\n").contains("has no step"));
         assert!(
             fault("[chain]\nc = [\"a\", \"a\"]\n").starts_with("2:11: the chain \"c\" names \"a\" twice")

@@ -58,6 +58,7 @@ pub(crate) fn places(entry: &Entry, environment: &Environment) -> Vec<Looked> {
             add(parent.join("lib/dat"), "lib/dat beside the executable's folder");
         }
     }
+    environment.beside.iter().for_each(|folder| add(folder.clone(), "beside this library"));
     add(environment.root.join("usr/local/lib/dat"), "system");
     add(environment.root.join("usr/lib/dat"), "system");
     folders.into_iter().map(|(folder, because)| look(folder.join(library), because)).collect()
@@ -77,6 +78,7 @@ mod tests {
             user: None,
             root: "/".into(),
             executable: Some(executable.into()),
+            beside: Vec::new(),
         };
         places(&entries[0], &environment).iter().map(|place| place.path.display().to_string()).collect()
     }

@@ -105,7 +105,7 @@ fn a_panic_in_open_is_a_failure_and_not_the_end() {
 #[test]
 fn a_panic_in_post_is_a_status_and_not_the_end() {
     let opened = registry_of(&plugin("panics-in-post"), "").open_device("x").expect("opens");
-    let channel = opened.device.open_channel(&ChannelAttr::default(), None, None).expect("opens");
+    let channel = opened.device.open_channel(&ChannelAttr::default(), None, None, None).expect("opens");
     for _ in 0..2 {
         let status = channel.post(Opcode::SEND, PostFlag::NONE, 1, &[], 0, Default::default());
         assert_eq!(status, Status::PANICKED);

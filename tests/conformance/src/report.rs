@@ -1,8 +1,10 @@
 //! The result of a run, for people, for other programs, and for test servers.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use dat_types::ReturnCode;
 use serde_json::{Value, json};
 
 use crate::clause::{BY_TYPE, NOT_YET};
@@ -29,8 +31,10 @@ pub struct Row {
     pub number: u16,
     /// What it demands.
     pub title: &'static str,
-    /// How it ended.
+    /// How it ended; the worst of several runs.
     pub verdict: Verdict,
+    /// In how many runs it ended badly.
+    pub failures: u32,
     /// How long it took.
     pub took: Duration,
 }
@@ -42,6 +46,10 @@ pub struct Report {
     pub label: String,
     /// What ran, by number.
     pub rows: Vec<Row>,
+    /// How many times each ran.
+    pub runs: u32,
+    /// The values of all return codes of refused calls the clauses met, in this process.
+    pub codes: BTreeSet<u32>,
     /// How long the run took.
     pub took: Duration,
 }
@@ -67,8 +75,20 @@ impl Verdict {
         }
     }
 
-    fn is_bad(&self) -> bool {
+    pub(crate) fn is_bad(&self) -> bool {
         matches!(self, Verdict::Failed(_) | Verdict::UnexpectedPass(_))
+    }
+
+    /// The worse of two runs counts.
+    fn rank(&self) -> u8 {
+        match self {
+            Verdict::Failed(_) => 4,
+            Verdict::UnexpectedPass(_) => 3,
+            Verdict::ExpectedFailure(_) => 2,
+            // A clause that could not be tried once but held another time was tried.
+            Verdict::Passed => 1,
+            Verdict::NotSupported(_) => 0,
+        }
     }
 }
 
@@ -76,6 +96,20 @@ impl Report {
     /// Whether the provider conforms: clauses ran, none failed, none passed against expectation.
     pub fn conforming(&self) -> bool {
         self.ran() > 0 && !self.rows.iter().any(|row| row.verdict.is_bad())
+    }
+
+    /// Adds another run over the same clauses.
+    pub(crate) fn merge(&mut self, other: Report) {
+        for (row, new) in self.rows.iter_mut().zip(other.rows) {
+            row.failures += new.failures;
+            row.took = row.took.max(new.took);
+            if new.verdict.rank() > row.verdict.rank() {
+                row.verdict = new.verdict;
+            }
+        }
+        self.runs += other.runs;
+        self.codes.extend(other.codes);
+        self.took += other.took;
     }
 
     fn count(&self, which: impl Fn(&Verdict) -> bool) -> usize {
@@ -125,13 +159,18 @@ impl Report {
             if !row.verdict.text().is_empty() {
                 let _ = write!(out, "\n                       {}", row.verdict.text());
             }
+            if self.runs > 1 && row.verdict.is_bad() {
+                let _ = write!(out, "\n                       in {} of {} runs", row.failures, self.runs);
+            }
             out.push('\n');
         }
         let _ = writeln!(
             out,
-            "not written yet {} / ruled out by types {} / took {:.1} s",
+            "not written yet {} / ruled out by types {} / return codes met {} / {} took {:.1} s",
             not_yet(),
             BY_TYPE.len(),
+            self.codes.len(),
+            if self.runs == 1 { "one run".to_owned() } else { format!("{} runs", self.runs) },
             self.took.as_secs_f64()
         );
         if self.ran() == 0 {
@@ -153,6 +192,7 @@ impl Report {
                     "title": row.title,
                     "verdict": row.verdict.word().to_lowercase(),
                     "message": row.verdict.text(),
+                    "failures": row.failures,
                     "milliseconds": row.took.as_secs_f64() * 1e3,
                 })
             })
@@ -169,7 +209,9 @@ impl Report {
             "ran": self.ran(),
             "passed": self.passed(),
             "not_supported": self.unsupported(),
+            "runs": self.runs,
             "seconds": self.took.as_secs_f64(),
+            "return_codes": self.codes.iter().map(|code| ReturnCode(*code).to_string()).collect::<Vec<_>>(),
             "clauses": rows,
             "not_written_yet": pending,
             "ruled_out_by_types": by_type,
@@ -238,9 +280,11 @@ mod tests {
             number: 7,
             title: "a < b",
             verdict: verdict.clone(),
+            failures: u32::from(verdict.is_bad()),
             took: Duration::ZERO,
         };
-        Report { label: "x".into(), rows: verdicts.iter().map(row).collect(), took: Duration::ZERO }
+        let rows = verdicts.iter().map(row).collect();
+        Report { label: "x".into(), rows, runs: 1, codes: BTreeSet::new(), took: Duration::ZERO }
     }
 
     #[test]
@@ -250,6 +294,16 @@ mod tests {
         assert!(report(&[Verdict::Passed, Verdict::ExpectedFailure("r".into())]).conforming());
         assert!(!report(&[Verdict::Passed, Verdict::UnexpectedPass("r".into())]).conforming());
         assert!(!report(&[Verdict::Passed, Verdict::Failed("m".into())]).conforming());
+    }
+
+    #[test]
+    fn the_worst_of_several_runs_counts() {
+        let mut sum = report(&[Verdict::Passed, Verdict::NotSupported("n".into())]);
+        sum.merge(report(&[Verdict::Failed("once".into()), Verdict::Passed]));
+        sum.merge(report(&[Verdict::Passed, Verdict::Passed]));
+        assert!(!sum.conforming());
+        assert_eq!((sum.runs, sum.passed(), sum.rows[0].failures), (3, 1, 1));
+        assert!(sum.to_text(false).contains("in 1 of 3 runs"), "{}", sum.to_text(false));
     }
 
     #[test]

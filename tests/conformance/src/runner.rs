@@ -36,6 +36,11 @@ impl Filter {
         Filter(prefixes.into_iter().collect())
     }
 
+    /// How many clauses it takes.
+    pub fn count(&self) -> usize {
+        clauses().into_iter().filter(|clause| self.takes(clause)).count()
+    }
+
     fn takes(&self, clause: &Clause) -> bool {
         let name = clause.name();
         self.0.is_empty() || self.0.iter().any(|prefix| name.starts_with(prefix.as_str()))
@@ -49,10 +54,38 @@ impl Clause {
     }
 }
 
-/// Runs the clauses `filter` takes against `subject`. The last clause inspects the codes of all others, so it runs last.
+/// How to run, beyond which clauses.
+pub struct Options<'a> {
+    /// How many times in a row: a clause holds when it holds each time.
+    pub repeat: u32,
+    /// Told of every clause that ended, on some thread.
+    pub progress: &'a (dyn Fn(&Row) + Sync),
+}
+
+impl Default for Options<'_> {
+    fn default() -> Self {
+        Options { repeat: 1, progress: &|_| {} }
+    }
+}
+
+/// Runs the clauses `filter` takes against `subject`, once.
 pub fn run(subject: Subject, filter: &Filter, expected: &Expected) -> Report {
-    let start = Instant::now();
+    run_with(subject, filter, expected, &Options::default())
+}
+
+/// The same with options.
+pub fn run_with(subject: Subject, filter: &Filter, expected: &Expected, options: &Options<'_>) -> Report {
     let subject = Arc::new(subject);
+    let mut report = once(&subject, filter, expected, options);
+    for _ in 1..options.repeat {
+        report.merge(once(&subject, filter, expected, options));
+    }
+    report
+}
+
+/// The last clause inspects the codes of all others, so it runs last.
+fn once(subject: &Arc<Subject>, filter: &Filter, expected: &Expected, options: &Options<'_>) -> Report {
+    let start = Instant::now();
     let codes = Codes::default();
     let (mut last, first): (Vec<_>, Vec<_>) = clauses()
         .into_iter()
@@ -65,16 +98,22 @@ pub fn run(subject: Subject, filter: &Filter, expected: &Expected) -> Report {
             scope.spawn(|| {
                 loop {
                     let Some(clause) = queue.lock().pop_front() else { return };
-                    let row = run_one(&subject, clause, &codes, expected);
+                    let row = run_one(subject, clause, &codes, expected);
+                    (options.progress)(&row);
                     rows.lock().push(row);
                 }
             });
         }
     });
     let mut rows = rows.into_inner();
-    rows.extend(last.drain(..).map(|clause| run_one(&subject, clause, &codes, expected)));
+    for clause in last.drain(..) {
+        let row = run_one(subject, clause, &codes, expected);
+        (options.progress)(&row);
+        rows.push(row);
+    }
     rows.sort_by_key(|row| row.number);
-    Report { label: subject.label.clone(), rows, took: start.elapsed() }
+    let codes = codes.lock().clone();
+    Report { label: subject.label.clone(), rows, runs: 1, codes, took: start.elapsed() }
 }
 
 fn run_one(subject: &Arc<Subject>, clause: &'static Clause, codes: &Codes, expected: &Expected) -> Row {
@@ -92,7 +131,8 @@ fn run_one(subject: &Arc<Subject>, clause: &'static Clause, codes: &Codes, expec
             Verdict::ExpectedFailure(format!("{reason} ({message})"))
         }
     };
-    Row { number: clause.number, title: clause.title, verdict, took: start.elapsed() }
+    let failures = u32::from(verdict.is_bad());
+    Row { number: clause.number, title: clause.title, verdict, failures, took: start.elapsed() }
 }
 
 fn unmet(subject: &Subject, clause: &Clause) -> Option<String> {

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dat_engine::{ConnectOptions, Cr, Ep, Evd, Ia, Lmr, Pz};
+use dat_engine::{ConnectOptions, Cr, Ep, Evd, Ia, Lmr, Pz, Rsp};
 use dat_types::{
-    CompletionFlags, ConnectionKind, DtoCompletion, DtoStatus, EpState, EvdFlags, Event, EventData,
-    Privileges, RmrTriplet, Timeout,
+    AsyncReason, CompletionFlags, ConnectionKind, DtoCompletion, DtoStatus, EpState, EvdFlags, Event, EventData,
+    ObjectId, Privileges, PspFlags, RmrTriplet, Timeout,
 };
 
 use crate::check::{Outcome, Stop, fail, same};
@@ -33,13 +33,70 @@ impl Side {
     pub(crate) fn new(ia: Ia, attr: &AttrSpec, kit: Arc<Kit>) -> Result<Side, Stop> {
         let pz = ia.pz_create()?;
         let recv = ia.evd_create(128, EvdFlags::DTO)?;
-        let request = ia.evd_create(128, EvdFlags::DTO)?;
+        let request = ia.evd_create(128, EvdFlags::DTO | EvdFlags::RMR_BIND)?;
         let conn = ia.evd_create(16, EvdFlags::CONNECTION)?;
         let crs = ia.evd_create(16, EvdFlags::CR)?;
         let lmr = ia.lmr_create(&pz, ia.alloc(REGION)?, Privileges::ALL)?;
         let attr = attr.over(&ia)?;
         let ep = ia.ep_create(Some(&pz), Some(&recv), Some(&request), Some(&conn), Some(&attr))?;
         Ok(Side { ep, lmr, recv, request, conn, crs, pz, kit, ia })
+    }
+
+    /// Another endpoint, with a connect dispatcher of its own.
+    pub(crate) fn separate_ep(&self) -> Result<(Ep, Evd), Stop> {
+        let conn = self.ia.evd_create(16, EvdFlags::CONNECTION)?;
+        let attr = AttrSpec::default().over(&self.ia)?;
+        let ep =
+            self.ia.ep_create(Some(&self.pz), Some(&self.recv), Some(&self.request), Some(&conn), Some(&attr))?;
+        Ok((ep, conn))
+    }
+
+    /// A connection qualifier nobody listens on.
+    pub(crate) fn free_qual(&self) -> Result<u64, Stop> {
+        let psp = self.ia.psp_create_any(&self.crs, PspFlags::Consumer)?;
+        psp.free()?;
+        Ok(psp.conn_qual())
+    }
+
+    /// The endpoint RESERVED by a service point.
+    pub(crate) fn reserve(&self) -> Result<Rsp, Stop> {
+        let qual = self.free_qual()?;
+        let mut made = None;
+        // Not at once: a process that is being started meanwhile may hold a copy of the listener's descriptor.
+        self.kit.until("a reserved service point where a public one was freed", || {
+            made = self.ia.rsp_create(qual, Some(&self.ep), &self.crs).ok();
+            Ok(made.is_some())
+        })?;
+        match made {
+            Some(rsp) => Ok(rsp),
+            None => fail("no reserved service point"),
+        }
+    }
+
+    /// The next event of another connect dispatcher is of this kind.
+    pub(crate) fn told_on(&self, conn: &Evd, kind: ConnectionKind) -> Outcome {
+        match self.event(conn, "a connection event at A")?.data {
+            EventData::Connection { kind: seen, .. } => same("connection event at A", seen, kind),
+            other => fail(format!("an event that is no connection event: {other:?}")),
+        }
+    }
+
+    /// The next event of the async dispatcher.
+    pub(crate) fn async_event(&self) -> Result<(ObjectId, AsyncReason), Stop> {
+        match self.event(&self.ia.async_evd(), "an asynchronous event at A")?.data {
+            EventData::Async { object, reason } => Ok((object, reason)),
+            other => fail(format!("an event that is not asynchronous: {other:?}")),
+        }
+    }
+
+    /// The next event on the request dispatcher is the completion of a bind.
+    pub(crate) fn bound(&self, cookie: u64, status: DtoStatus) -> Outcome {
+        match self.event(&self.request, "the completion of a bind at A")?.data {
+            EventData::RmrBind { cookie: seen, status: how, .. } => {
+                same("bind at A (cookie, status)", (seen, how), (cookie, status))
+            }
+            other => fail(format!("an event that is no bind completion: {other:?}")),
+        }
     }
 
     /// Another endpoint on the same dispatchers.

@@ -9,7 +9,7 @@ use dat_plugin::Config;
 use crate::check::{Failed, Stop};
 
 /// A provider under test.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Subject {
     pub(crate) label: String,
     pub(crate) plugin: Plugin,
@@ -51,6 +51,22 @@ impl Subject {
     pub fn injecting_faults(mut self) -> Subject {
         self.injects_faults = true;
         self
+    }
+
+    /// Asks the provider itself what the caller would have to know: whether it connects processes, by its attribute
+    /// `DAT_INTER_PROCESS` (one that does not gets peers in this process, others those `command` starts), and whether
+    /// it fails on demand, by giving it the parameter `fail`, which a provider without it refuses.
+    pub fn discovered(mut self, command: PeerCommand) -> Result<Subject, String> {
+        let device = self.plugin.open(&self.config).map_err(|failure| failure.to_string())?;
+        let ia = Ia::open(device, &self.config.ia_name, self.plugin.version(), IaOptions::default())
+            .map_err(|error| error.to_string())?;
+        let attr = ia.provider_query().map_err(|error| error.to_string())?;
+        let own = attr.provider_specific.iter().find(|(name, _)| name == "DAT_INTER_PROCESS");
+        if own.is_none_or(|(_, value)| value != "FALSE") {
+            self.peer = Some(command);
+        }
+        self.injects_faults = self.open_faulty("connect").is_ok();
+        Ok(self)
     }
 
     /// Its name in reports.

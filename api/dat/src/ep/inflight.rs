@@ -9,7 +9,7 @@ pub(super) const MARK: u64 = 1 << 63;
 
 /// As many places as operations can be outstanding, so that posting never allocates.
 #[derive(Debug)]
-pub(super) struct InFlight(Mutex<Places>);
+pub(crate) struct InFlight(Mutex<Places>);
 
 #[derive(Debug)]
 struct Places {
@@ -25,7 +25,7 @@ struct Place {
 }
 
 impl InFlight {
-    pub(super) fn new(outstanding: usize) -> InFlight {
+    pub(crate) fn new(outstanding: usize) -> InFlight {
         // Completions queued but not reclaimed hold their place too: room for as many again.
         let capacity = outstanding * 2;
         InFlight(Mutex::new(Places {
@@ -35,7 +35,7 @@ impl InFlight {
     }
 
     /// Takes a buffer in and gives the cookie it goes by.
-    pub(super) fn put(&self, buffer: Buffer) -> u64 {
+    pub(crate) fn put(&self, buffer: Buffer) -> u64 {
         let mut places = self.0.lock();
         let index = match places.free.pop() {
             Some(index) => index,
@@ -51,7 +51,7 @@ impl InFlight {
     }
 
     /// Gives the buffer back that goes by `cookie`.
-    pub(super) fn take(&self, cookie: u64) -> Option<Buffer> {
+    pub(crate) fn take(&self, cookie: u64) -> Option<Buffer> {
         if cookie & MARK == 0 {
             return None;
         }

@@ -1,6 +1,7 @@
 //! Endpoints.
 
 mod connect;
+mod extended;
 mod inflight;
 mod post;
 
@@ -10,10 +11,11 @@ use dat_engine::{EpParam, EpStatus};
 use dat_types::{CloseFlags, CompletionFlags, DtoCompletion, EpAttr, EpState, ObjectId, Result};
 
 pub use connect::Connect;
-use inflight::InFlight;
+pub(crate) use inflight::InFlight;
+pub(crate) use post::{COOKIE, MAX_SEGMENTS, cookie_taken, too_many_segments};
 pub use post::{Post, Refused};
 
-use crate::{Buffer, Evd, Ia, Pz};
+use crate::{Buffer, Evd, Ia, Pz, Srq};
 
 /// An endpoint: one end of a connection. Cheap to clone; freed with the last clone, which ends a connection abruptly.
 #[derive(Clone, Debug)]
@@ -27,6 +29,7 @@ struct Owner {
     // For `Connect::establish`; and all must outlive the endpoint.
     connect_evd: Option<Evd>,
     _evds: [Option<Evd>; 2],
+    srq: Option<Srq>,
     _pz: Pz,
 }
 
@@ -45,6 +48,7 @@ pub struct EpBuilder {
     recv: Option<Evd>,
     request: Option<Evd>,
     connect: Option<Evd>,
+    srq: Option<Srq>,
     attr: EpAttr,
 }
 
@@ -56,6 +60,7 @@ impl EpBuilder {
             recv: None,
             request: None,
             connect: None,
+            srq: None,
             attr: EpAttr::default(),
         }
     }
@@ -80,6 +85,12 @@ impl EpBuilder {
     /// Where connection events arrive.
     pub fn connect_evd(mut self, evd: &Evd) -> EpBuilder {
         self.connect = Some(evd.clone());
+        self
+    }
+
+    /// Receives come out of a shared queue, for the life of the endpoint.
+    pub fn srq(mut self, srq: &Srq) -> EpBuilder {
+        self.srq = Some(srq.clone());
         self
     }
 
@@ -134,18 +145,18 @@ impl EpBuilder {
         let engine_of = |evd: &Option<Evd>| evd.as_ref().map(|evd| evd.engine().clone());
         let (recv, request, connect) =
             (engine_of(&self.recv), engine_of(&self.request), engine_of(&self.connect));
-        let engine = self.ia.engine.ep_create(
-            Some(self.pz.engine()),
-            recv.as_ref(),
-            request.as_ref(),
-            connect.as_ref(),
-            Some(attr),
-        )?;
+        let pz = Some(self.pz.engine());
+        let (recv, request, connect) = (recv.as_ref(), request.as_ref(), connect.as_ref());
+        let engine = match &self.srq {
+            None => self.ia.engine.ep_create(pz, recv, request, connect, Some(attr))?,
+            Some(srq) => self.ia.engine.ep_create_with_srq(pz, recv, request, connect, srq.inner(), attr)?,
+        };
         Ok(Ep(Arc::new(Owner {
             engine,
             inflight: InFlight::new(attr.max_recv_dtos as usize + attr.max_request_dtos as usize),
             connect_evd: self.connect,
             _evds: [self.recv, self.request],
+            srq: self.srq,
             _pz: self.pz,
         })))
     }
@@ -193,7 +204,10 @@ impl Ep {
         if completion.ep != self.id() {
             return None;
         }
-        self.0.inflight.take(completion.cookie)
+        match &self.0.srq {
+            Some(srq) if completion.operation.is_receive() => srq.reclaim(completion),
+            _ => self.0.inflight.take(completion.cookie),
+        }
     }
 
     pub(crate) fn inner(&self) -> &dat_engine::Ep {

@@ -11,17 +11,17 @@ use crate::Buffer;
 use crate::region::{Slice, bounds};
 
 /// Most segments of one post, whatever the provider.
-const MAX_SEGMENTS: usize = 32;
+pub(crate) const MAX_SEGMENTS: usize = 32;
 
 /// An operation on regions, to be posted. Must be used: nothing happens before [`Post::post`].
 #[must_use = "nothing happens before it is posted"]
 #[derive(Debug)]
 pub struct Post<'a> {
-    ep: &'a Owner,
+    pub(super) ep: &'a Owner,
     what: What,
     segments: &'a [Slice],
-    cookie: u64,
-    flags: CompletionFlags,
+    pub(super) cookie: u64,
+    pub(super) flags: CompletionFlags,
 }
 
 /// A post of a buffer that was not accepted: why, and the buffer.
@@ -52,12 +52,18 @@ impl From<Refused> for Error {
     }
 }
 
-#[derive(Debug)]
-enum What {
+#[derive(Clone, Copy, Debug)]
+pub(super) enum What {
     Recv,
     Send,
     Write(RmrTriplet),
     Read(RmrTriplet),
+    SendImmediate(u32),
+    WriteImmediate(RmrTriplet, u32),
+    SendInvalidate(u32),
+    ReadInto(RmrTriplet, RmrTriplet),
+    FetchAdd(RmrTriplet, u64),
+    CompareSwap(RmrTriplet, u64, u64),
 }
 
 impl Ep {
@@ -144,8 +150,8 @@ impl Ep {
 }
 
 impl<'a> Post<'a> {
-    #[inline]
-    fn new(ep: &'a Owner, what: What, segments: &'a [Slice]) -> Post<'a> {
+    #[inline(always)]
+    pub(super) fn new(ep: &'a Owner, what: What, segments: &'a [Slice]) -> Post<'a> {
         Post { ep, what, segments, cookie: 0, flags: CompletionFlags::empty() }
     }
 
@@ -171,7 +177,7 @@ impl<'a> Post<'a> {
     }
 
     /// Posts it. Never blocks; no allocation, no system call unless a sleeping peer must be woken.
-    #[inline]
+    #[inline(always)]
     pub fn post(self) -> Result<()> {
         if self.cookie & MARK != 0 {
             return Err(COOKIE);
@@ -180,13 +186,14 @@ impl<'a> Post<'a> {
             return self.hand_over(&[one.0]);
         }
         if self.segments.len() > MAX_SEGMENTS {
-            return Err(TOO_MANY);
+            return Err(too_many_segments());
         }
         let iov: ArrayVec<LmrTriplet, MAX_SEGMENTS> = self.segments.iter().map(|slice| slice.0).collect();
         self.hand_over(&iov)
     }
 
-    #[inline]
+    // What is posted is known where it is called, so that of the four ways one is left.
+    #[inline(always)]
     fn hand_over(&self, iov: &[LmrTriplet]) -> Result<()> {
         let engine = &self.ep.engine;
         match self.what {
@@ -194,16 +201,28 @@ impl<'a> Post<'a> {
             What::Send => engine.post_send(iov, self.cookie, self.flags),
             What::Write(remote) => engine.post_rdma_write(iov, self.cookie, remote, self.flags),
             What::Read(remote) => engine.post_rdma_read(iov, self.cookie, remote, self.flags),
+            what => self.hand_over_extended(what, iov),
         }
     }
 }
 
-const COOKIE: Error = Error::fixed(
+pub(crate) const COOKIE: Error = Error::fixed(
     "dat_ep_post",
     ReturnType::InvalidParameter,
     Subtype::Arg4,
     "cookies with the highest bit set are taken by buffers; use one below 2^63",
 );
+
+/// Whether a cookie is of those that buffers go by.
+pub(crate) fn cookie_taken(cookie: u64) -> bool {
+    cookie & MARK != 0
+}
+
+#[cold]
+pub(crate) fn too_many_segments() -> Error {
+    TOO_MANY
+}
+
 const TOO_MANY: Error = Error::fixed(
     "dat_ep_post",
     ReturnType::InvalidParameter,

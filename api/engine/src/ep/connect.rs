@@ -19,6 +19,7 @@ use crate::error;
 use crate::evd::{Evd, Feeder};
 use crate::ia::IaInner;
 use crate::sequel::{self, Sequels};
+use crate::srq::Srq;
 
 /// What `dat_ep_connect` is told besides the endpoint.
 #[derive(Clone, Copy, Debug)]
@@ -51,35 +52,173 @@ impl ConnectOptions<'_> {
     }
 }
 
+/// Whom a connect asks, and how.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Target {
+    address: SocketAddr,
+    conn_qual: u64,
+    flags: ConnectFlags,
+}
+
+/// What else a connect is told.
+struct Wishes<'a> {
+    timeout: Timeout,
+    private_data: &'a [u8],
+    qos: Qos,
+}
+
+/// Positions of the arguments all forms of connect have.
+struct Positions {
+    timeout: Subtype,
+    private_data: Subtype,
+    qos: Subtype,
+}
+
 impl Ep {
     /// `dat_ep_connect`: begins to connect. The outcome arrives on the connect dispatcher, exactly once.
     pub fn connect(&self, options: &ConnectOptions<'_>) -> Result<()> {
         const CALL: &str = "dat_ep_connect";
+        const AT: Positions =
+            Positions { timeout: Subtype::Arg4, private_data: Subtype::Arg5, qos: Subtype::Arg7 };
         let ia = self.0.ia(CALL)?;
-        check_options(CALL, &ia, options)?;
-        let mut control = self.0.control(CALL)?;
-        let Verdict::To(next) = verdict(Operation::Connect, control.state) else {
-            return Err(self.0.wrong_state(CALL, control.state));
+        drop(self.0.control(CALL)?);
+        let ConnectOptions { address, conn_qual, timeout, private_data, qos, flags } = *options;
+        let wishes = Wishes { timeout, private_data, qos };
+        wishes.check(CALL, &ia, &AT)?;
+        let target = Target { address, conn_qual, flags };
+        target.check(CALL)?;
+        self.0.connect_to(CALL, &ia, target, &wishes)
+    }
+
+    /// `dat_ep_dup_connect`: as [`Ep::connect`] to whom `dup` asked when it connected, with the same flags. `dup` must
+    /// be connected, from its side; nothing happens to it.
+    pub fn dup_connect(&self, dup: &Ep, timeout: Timeout, private_data: &[u8], qos: Qos) -> Result<()> {
+        const CALL: &str = "dat_ep_dup_connect";
+        const AT: Positions =
+            Positions { timeout: Subtype::Arg3, private_data: Subtype::Arg4, qos: Subtype::Arg6 };
+        let ia = self.0.ia(CALL)?;
+        drop(self.0.control(CALL)?);
+        dup.check(CALL, self.0.ia)?;
+        let wishes = Wishes { timeout, private_data, qos };
+        wishes.check(CALL, &ia, &AT)?;
+        let state = self.state();
+        if !matches!(verdict(Operation::Connect, state), Verdict::To(_)) {
+            return Err(self.0.wrong_state(CALL, state));
+        }
+        let target = {
+            let other = dup.0.control(CALL)?;
+            match (verdict(Operation::DupSource, other.state), other.target) {
+                (Verdict::Ok, Some(target)) => target,
+                (Verdict::Ok, None) => {
+                    let message = format!(
+                        "endpoint {} was connected from the other side; there is nobody to ask again (D-38)",
+                        dup.id()
+                    );
+                    return Err(error::state(CALL, other.state.subtype(), message));
+                }
+                _ => {
+                    let message = format!("endpoint {} is {}, not connected", dup.id(), other.state);
+                    return Err(error::state(CALL, other.state.subtype(), message));
+                }
+            }
         };
-        self.0.check_ready(CALL, &control)?;
-        check_model(CALL, &ia, options)?;
-        let param = ConnectParam {
-            addr: options.address.into(),
-            port: options.conn_qual,
-            qos: options.qos.0,
-            data: options.private_data,
+        self.0.connect_to(CALL, &ia, target, &wishes)
+    }
+
+    /// `dat_ep_common_connect`: as [`Ep::connect`] to a socket address, whose port is the connection qualifier, by way
+    /// of the endpoint's communicator. The quality of service is the endpoint's.
+    pub fn common_connect(&self, address: SocketAddr, timeout: Timeout, private_data: &[u8]) -> Result<()> {
+        const CALL: &str = "dat_ep_common_connect";
+        const AT: Positions =
+            Positions { timeout: Subtype::Arg3, private_data: Subtype::Arg4, qos: Subtype::None };
+        let ia = self.0.ia(CALL)?;
+        let (comm, qos) = {
+            let control = self.0.control(CALL)?;
+            (control.comm, control.attr.qos)
         };
-        let attempt = self.0.start(CALL, &ia, &mut control, next, |channel| channel.connect(&param))?;
-        control.remote = Some(options.address);
-        control.remote_port = options.conn_qual;
-        if let Some(limit) = options.timeout.duration() {
-            ia.progress.add_timer(Instant::now() + limit, attempt);
+        let wishes = Wishes { timeout, private_data, qos };
+        wishes.check(CALL, &ia, &AT)?;
+        if address.port() == 0 {
+            let message = format!("{address} has port 0, on which nobody listens");
+            return Err(Error::new(CALL, ReturnType::InvalidAddress, Subtype::AddressMalformed, message));
+        }
+        let target = Target { address, conn_qual: address.port().into(), flags: ConnectFlags::empty() };
+        target.check(CALL)?;
+        crate::service_point::check_comm(CALL, comm, address.ip())?;
+        self.0.connect_to(CALL, &ia, target, &wishes)
+    }
+}
+
+impl Wishes<'_> {
+    fn check(&self, call: &'static str, ia: &IaInner, at: &Positions) -> Result<()> {
+        if self.timeout == Timeout::ZERO {
+            return Err(error::parameter(call, at.timeout, "a time-out of 0; it must be positive"));
+        }
+        ia.check_private_data(call, at.private_data, self.private_data)?;
+        if !self.qos.is_defined() {
+            let message = format!("quality of service {:#x} is no single defined value", self.qos.0);
+            return Err(error::parameter(call, at.qos, message));
+        }
+        Ok(())
+    }
+}
+
+impl Target {
+    fn check(&self, call: &'static str) -> Result<()> {
+        if self.conn_qual == 0 {
+            return Err(error::parameter(call, Subtype::Arg3, "0 is no connection qualifier"));
+        }
+        if !ConnectFlags::all().contains(self.flags) {
+            let message = format!("connect flags {:#x} have undefined bits", self.flags.bits());
+            return Err(error::parameter(call, Subtype::Arg8, message));
+        }
+        let ip = self.address.ip();
+        let broadcast = matches!(ip, std::net::IpAddr::V4(v4) if v4.is_broadcast());
+        if ip.is_multicast() || ip.is_unspecified() || broadcast {
+            let message = format!("{ip} is no address of a single host");
+            return Err(Error::new(call, ReturnType::InvalidAddress, Subtype::AddressUnsupported, message));
         }
         Ok(())
     }
 }
 
 impl EpInner {
+    /// Begins to connect, after the parameters were checked: state, readiness, model, resources.
+    fn connect_to(
+        self: &Arc<EpInner>,
+        call: &'static str,
+        ia: &Arc<IaInner>,
+        target: Target,
+        wishes: &Wishes<'_>,
+    ) -> Result<()> {
+        let mut control = self.control(call)?;
+        let Verdict::To(next) = verdict(Operation::Connect, control.state) else {
+            return Err(self.wrong_state(call, control.state));
+        };
+        self.check_ready(call, &control)?;
+        if ia.attr().qos & wishes.qos.0 != wishes.qos.0 {
+            let message = format!("quality of service {:#x} is not offered by this provider", wishes.qos.0);
+            return Err(error::unsupported(call, message));
+        }
+        if target.flags.contains(ConnectFlags::MULTIPATH_REQUIRED) {
+            return Err(error::unsupported(call, "this provider has a single path; several were required"));
+        }
+        let param = ConnectParam {
+            addr: target.address.into(),
+            port: target.conn_qual,
+            qos: wishes.qos.0,
+            data: wishes.private_data,
+        };
+        let attempt = self.start(call, ia, &mut control, next, |channel| channel.connect(&param))?;
+        control.remote = Some(target.address);
+        control.remote_port = target.conn_qual;
+        control.target = Some(target);
+        if let Some(limit) = wishes.timeout.duration() {
+            ia.progress.add_timer(Instant::now() + limit, attempt);
+        }
+        Ok(())
+    }
+
     /// Begins to accept a request. `held`: the request holds this endpoint.
     pub(crate) fn accept(
         self: &Arc<EpInner>,
@@ -105,6 +244,7 @@ impl EpInner {
         self.start(CALL, ia, &mut control, next, |channel| channel.accept(request, private_data))?;
         control.remote = address;
         control.remote_port = port;
+        control.target = None;
         Ok(())
     }
 
@@ -124,7 +264,7 @@ impl EpInner {
         let numbers = self.attach(ia, control, &mut side, attempt);
         // Known before it begins: the provider's first event may come at once.
         ia.objects.lock().attempts.insert(attempt, self.clone());
-        match open(&device, control, &side, attempt, numbers, begin) {
+        match open(&device, control, &side, self.srq.as_ref(), attempt, numbers, begin) {
             Ok(channel) => {
                 control.attempt = attempt;
                 control.local_port = channel.local_port();
@@ -150,17 +290,18 @@ impl EpInner {
         side: &mut PostSide,
         attempt: u64,
     ) -> [u64; 2] {
+        let recvs = self.srq.as_ref().map_or(control.attr.max_recv_dtos, Srq::limit);
         let directions = [
-            (&control.wiring.request, side.requests.clone(), control.attr.max_request_dtos),
-            (&control.wiring.recv, side.recvs.clone(), control.attr.max_recv_dtos),
+            (&control.wiring.request, side.requests.clone(), control.attr.max_request_dtos, None),
+            (&control.wiring.recv, side.recvs.clone(), recvs, self.srq.clone()),
         ];
         let mut numbers = [0; 2];
         let mut feeders = [None, None];
         let mut eager = false;
-        for (index, (evd, ring, limit)) in directions.into_iter().enumerate() {
+        for (index, (evd, ring, limit, srq)) in directions.into_iter().enumerate() {
             let Some(evd) = evd else { continue };
             let mut core = evd.0.core.lock();
-            numbers[index] = core.attach(Feeder { ep: self.clone(), ring, attempt, limit });
+            numbers[index] = core.attach(Feeder { ep: self.clone(), ring, srq, attempt, limit });
             if core.is_overcommitted() {
                 eager = true;
                 drop(core);
@@ -227,7 +368,11 @@ impl EpInner {
     pub(super) fn unpark(&self, control: &Control) {
         for evd in [&control.wiring.request, &control.wiring.recv].into_iter().flatten() {
             let mut core = evd.0.core.lock();
+            let before = core.notifications;
             core.unpark(self.id);
+            if core.notifications > before {
+                evd.0.notified(&core);
+            }
             let wake = core.armed;
             drop(core);
             if wake {
@@ -265,6 +410,13 @@ impl EpInner {
         self.on_stimulus(attempt, Stimulus::Broke, &[])
     }
 
+    /// A peer's message ended a memory window of this IA.
+    pub(crate) fn on_window_ended(&self, context: u32) {
+        if let Some(ia) = self.owner.upgrade() {
+            ia.window_ended(context);
+        }
+    }
+
     /// A completion was lost.
     pub(crate) fn on_overflow(&self, evd: dat_types::ObjectId) {
         if let Some(ia) = self.owner.upgrade() {
@@ -277,12 +429,14 @@ fn open(
     device: &Device,
     control: &Control,
     side: &PostSide,
+    srq: Option<&Srq>,
     attempt: u64,
     [send_user, recv_user]: [u64; 2],
     begin: impl FnOnce(&Channel) -> std::result::Result<(), Failure>,
 ) -> std::result::Result<Channel, Failure> {
     let queue = |evd: &Option<Evd>| evd.as_ref().and_then(|evd| evd.0.queue.clone());
     let (send, recv) = (queue(&control.wiring.request), queue(&control.wiring.recv));
+    let srq = srq.and_then(Srq::queue);
     let attr = ChannelAttr {
         user: attempt,
         send_user,
@@ -297,7 +451,7 @@ fn open(
         reserved: 0,
         max_message: control.attr.max_message_size,
     };
-    let channel = device.open_channel(&attr, send.as_ref(), recv.as_ref())?;
+    let channel = device.open_channel(&attr, send.as_ref(), recv.as_ref(), srq.as_ref())?;
     side.hand_over(&channel).map_err(|status: Status| {
         Failure::new(status, "the provider did not take the receives posted before the connection")
     })?;
@@ -312,42 +466,6 @@ pub(super) fn detach(control: &mut Control) {
             evd.0.core.lock().detach(number);
         }
     }
-}
-
-fn check_options(call: &'static str, ia: &Arc<IaInner>, options: &ConnectOptions<'_>) -> Result<()> {
-    if options.timeout == Timeout::ZERO {
-        return Err(error::parameter(call, Subtype::Arg4, "a time-out of 0; it must be positive"));
-    }
-    if options.conn_qual == 0 {
-        return Err(error::parameter(call, Subtype::Arg3, "0 is no connection qualifier"));
-    }
-    ia.check_private_data(call, Subtype::Arg5, options.private_data)?;
-    if !options.qos.is_defined() {
-        let message = format!("quality of service {:#x} is no single defined value", options.qos.0);
-        return Err(error::parameter(call, Subtype::Arg7, message));
-    }
-    if !ConnectFlags::all().contains(options.flags) {
-        let message = format!("connect flags {:#x} have undefined bits", options.flags.bits());
-        return Err(error::parameter(call, Subtype::Arg8, message));
-    }
-    let ip = options.address.ip();
-    let broadcast = matches!(ip, std::net::IpAddr::V4(v4) if v4.is_broadcast());
-    if ip.is_multicast() || ip.is_unspecified() || broadcast {
-        let message = format!("{ip} is no address of a single host");
-        return Err(Error::new(call, ReturnType::InvalidAddress, Subtype::AddressUnsupported, message));
-    }
-    Ok(())
-}
-
-fn check_model(call: &'static str, ia: &Arc<IaInner>, options: &ConnectOptions<'_>) -> Result<()> {
-    if ia.attr().qos & options.qos.0 != options.qos.0 {
-        let message = format!("quality of service {:#x} is not offered by this provider", options.qos.0);
-        return Err(error::unsupported(call, message));
-    }
-    if options.flags.contains(ConnectFlags::MULTIPATH_REQUIRED) {
-        return Err(error::unsupported(call, "this provider has a single path; several were required"));
-    }
-    Ok(())
 }
 
 /// Performs what ending a connection turned up; for callers that hold no lock any more.

@@ -4,9 +4,7 @@
 use std::sync::Arc;
 
 use dat_plugin::Status;
-use dat_types::{
-    AsyncReason, CloseFlags, ConnectionKind, DtoCompletion, DtoStatus, EpState, Event, EventData, Result,
-};
+use dat_types::{AsyncReason, CloseFlags, ConnectionKind, DtoStatus, EpState, Event, Result};
 
 use super::connect::{detach, settle};
 use super::post::PostSide;
@@ -165,16 +163,15 @@ impl EpInner {
     /// `false`: some did not fit.
     fn flush_ring(&self, ring: &Arc<WorkRing>, evd: &Evd) -> bool {
         let mut core = evd.0.core.lock();
+        let before = core.notifications;
         let mut all_fit = true;
         while let Some(work) = ring.flush_one() {
-            let data = EventData::Dto(DtoCompletion {
-                ep: self.id,
-                cookie: work.cookie,
-                status: DtoStatus::Flushed,
-                operation: work.operation,
-                length: 0,
-            });
-            all_fit &= core.push(Queued { event: Event { evd: evd.id(), data }, notify: true });
+            let data = ring.event(self.id, work, DtoStatus::Flushed, 0, 0);
+            let event = Event { evd: evd.id(), data };
+            all_fit &= core.push(Queued { event, notify: true, _held: None });
+        }
+        if core.notifications > before {
+            evd.0.notified(&core);
         }
         let wake = core.armed;
         drop(core);
@@ -240,7 +237,8 @@ impl PostSide {
             None => false,
         };
         if !fits {
-            // Lost between the two looks, or never tried; either way nothing of it is left in the ring.
+            // Lost between the two looks, or never tried; either way nothing of it is left in the ring, and a bind's
+            // window is taken back by whoever posted it.
             ring.flush_one();
         }
         fits

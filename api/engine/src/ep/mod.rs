@@ -3,31 +3,40 @@
 mod attr;
 mod connect;
 mod disconnect;
+mod extended;
+mod hold;
 mod mask;
 mod modify;
 mod post;
 mod ring;
 pub mod states;
+mod watermark;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Weak};
 
 use dat_plugin::host::ForkGuard;
-use dat_types::{CompletionFlags, EpAttr, EpState, EvdFlags, ObjectId, Result, ReturnType, Subtype};
+use dat_types::{Comm, CompletionFlags, EpAttr, EpState, EvdFlags, ObjectId, Result, ReturnType, Subtype};
 use parking_lot::{Mutex, MutexGuard};
 
 pub use connect::ConnectOptions;
 pub use mask::EpMask;
 pub use modify::EpModify;
-pub(crate) use ring::WorkRing;
+pub(crate) use post::span_error;
+pub(crate) use ring::{Work, WorkRing};
+pub use watermark::EpRecvParam;
 
+use crate::context::{Context, object_calls};
 use crate::error;
 use crate::evd::{Evd, StreamKind};
 use crate::ia::{Ia, IaInner};
 use crate::lock::Lock;
 use crate::pz::{Pz, PzRef};
+use crate::sequel::Sequels;
+use crate::srq::Srq;
 use attr::Wiring;
+use connect::Target;
 use post::PostSide;
 use states::{Operation, Verdict, verdict};
 
@@ -45,6 +54,9 @@ pub(crate) struct EpInner {
     /// Written under the control lock; for those who only look.
     state: AtomicU8,
     fork: ForkGuard,
+    context: Context,
+    /// Where its receives come from, if not from posts of its own.
+    srq: Option<Srq>,
     control: Mutex<Control>,
     post: Lock<PostSide>,
 }
@@ -61,6 +73,10 @@ struct Control {
     remote: Option<SocketAddr>,
     remote_port: u64,
     local_port: u64,
+    /// How it connects by socket address.
+    comm: Comm,
+    /// What it asked to be connected to, for those who ask the same (`dat_ep_dup_connect`).
+    target: Option<Target>,
     /// Numbers under which the dispatchers know the connected directions: request, receive.
     feeders: [Option<(Evd, u64)>; 2],
     /// The provider said it will report when the channel has stopped.
@@ -74,6 +90,10 @@ pub struct EpParam {
     pub ia: ObjectId,
     /// The state.
     pub state: EpState,
+    /// How it connects by socket address.
+    pub comm: Comm,
+    /// Address of its own IA.
+    pub local_address: IpAddr,
     /// Address of the peer's IA, where defined (contract section 3.2).
     pub remote_address: Option<SocketAddr>,
     /// Port qualifier of the peer, where defined.
@@ -82,6 +102,8 @@ pub struct EpParam {
     pub local_port_qual: u64,
     /// The protection zone.
     pub pz: Option<Pz>,
+    /// Where its receives come from, if not from posts of its own.
+    pub srq: Option<Srq>,
     /// Where receives complete.
     pub recv_evd: Option<Evd>,
     /// Where requests complete.
@@ -113,20 +135,48 @@ impl Ia {
         connect_evd: Option<&Evd>,
         attr: Option<&EpAttr>,
     ) -> Result<Ep> {
-        const CALL: &str = "dat_ep_create";
-        self.device(CALL)?;
-        if let Some(pz) = pz {
-            pz.check(CALL, self.inner.id)?;
-        }
         let wiring =
             Wiring { recv: recv_evd.cloned(), request: request_evd.cloned(), connect: connect_evd.cloned() };
-        wiring.check_handles(CALL, self.inner.id)?;
+        self.make_ep("dat_ep_create", pz, wiring, attr, None)
+    }
+
+    /// `dat_ep_create_with_srq`: receives come out of `srq`, for the life of the endpoint.
+    pub fn ep_create_with_srq(
+        &self,
+        pz: Option<&Pz>,
+        recv_evd: Option<&Evd>,
+        request_evd: Option<&Evd>,
+        connect_evd: Option<&Evd>,
+        srq: &Srq,
+        attr: &EpAttr,
+    ) -> Result<Ep> {
+        const CALL: &str = "dat_ep_create_with_srq";
+        self.device(CALL)?;
+        srq.check(CALL, self.inner.id)?;
+        let wiring =
+            Wiring { recv: recv_evd.cloned(), request: request_evd.cloned(), connect: connect_evd.cloned() };
+        self.make_ep(CALL, pz, wiring, Some(attr), Some(srq.clone()))
+    }
+
+    fn make_ep(
+        &self,
+        call: &'static str,
+        pz: Option<&Pz>,
+        wiring: Wiring,
+        attr: Option<&EpAttr>,
+        srq: Option<Srq>,
+    ) -> Result<Ep> {
+        self.device(call)?;
+        if let Some(pz) = pz {
+            pz.check(call, self.inner.id)?;
+        }
+        wiring.check_handles(call, self.inner.id)?;
         let attr = match attr {
             Some(attr) => attr.clone(),
             None => attr::defaults(&self.inner, &wiring),
         };
-        attr::check(CALL, &self.inner, &attr, &wiring, ReturnType::ModelNotSupported)?;
-        EpInner::create(CALL, &self.inner, pz, wiring, attr, EpState::Unconnected).map(Ep)
+        attr::check(call, &self.inner, &attr, &wiring, ReturnType::ModelNotSupported)?;
+        EpInner::create(call, &self.inner, pz, wiring, attr, EpState::Unconnected, srq).map(Ep)
     }
 }
 
@@ -138,15 +188,18 @@ impl EpInner {
         wiring: Wiring,
         attr: EpAttr,
         state: EpState,
+        srq: Option<Srq>,
     ) -> Result<Arc<EpInner>> {
         let id = crate::next_id();
-        let post = PostSide::new(ia, &attr, &wiring, pz, state);
+        let post = PostSide::new(ia, &attr, &wiring, pz, state, srq.is_some());
         let ep = Arc::new(EpInner {
             id,
             ia: ia.id,
             owner: Arc::downgrade(ia),
             state: AtomicU8::new(state as u8),
             fork: ForkGuard::new(),
+            context: Context::default(),
+            srq,
             control: Mutex::new(Control {
                 freed: false,
                 state,
@@ -157,6 +210,8 @@ impl EpInner {
                 remote: None,
                 remote_port: 0,
                 local_port: 0,
+                comm: ia.comm(),
+                target: None,
                 feeders: [None, None],
                 stopping: None,
             }),
@@ -182,13 +237,20 @@ impl EpInner {
     pub(crate) fn tentative(ia: &Arc<IaInner>) -> Option<Arc<EpInner>> {
         let attr = attr::defaults(ia, &Wiring::default());
         let state = EpState::TentativeConnectionPending;
-        EpInner::create("dat_psp_create", ia, None, Wiring::default(), attr, state).ok()
+        EpInner::create("dat_psp_create", ia, None, Wiring::default(), attr, state, None).ok()
     }
 
-    pub(crate) fn set_remote(&self, address: Option<SocketAddr>, port: u64) {
-        let mut control = self.control.lock();
-        control.remote = address;
-        control.remote_port = port;
+    /// Whether its receives come out of `srq`.
+    pub(crate) fn uses(&self, srq: &Srq) -> bool {
+        self.srq.as_ref().is_some_and(|own| own.id() == srq.id())
+    }
+
+    /// Takes completions of receives that the provider has.
+    pub(crate) fn take_receives(&self, sequels: &mut Sequels) {
+        let evd = self.post.lock().recv_evd.clone();
+        if let Some(evd) = evd {
+            evd.0.harvest(&mut evd.0.core.lock(), sequels);
+        }
     }
 
     /// Whether the event that ends its attempt has been, so that completions may be seen.
@@ -276,14 +338,19 @@ impl Ep {
 
     /// `dat_ep_query`.
     pub fn query(&self) -> Result<EpParam> {
-        let control = self.0.control("dat_ep_query")?;
+        const CALL: &str = "dat_ep_query";
+        let local_address = self.0.ia(CALL)?.address();
+        let control = self.0.control(CALL)?;
         Ok(EpParam {
             ia: self.0.ia,
             state: control.state,
+            comm: control.comm,
+            local_address,
             remote_address: control.remote,
             remote_port_qual: control.remote_port,
             local_port_qual: control.local_port,
             pz: control.pz.as_ref().map(|pz| pz.0.clone()),
+            srq: self.0.srq.clone(),
             recv_evd: control.wiring.recv.clone(),
             request_evd: control.wiring.request.clone(),
             connect_evd: control.wiring.connect.clone(),
@@ -307,6 +374,7 @@ impl Ep {
                 control.remote = None;
                 control.remote_port = 0;
                 control.local_port = 0;
+                control.target = None;
                 let mut side = self.0.post.lock();
                 self.0.enter(&mut control, &mut side, state);
                 Ok(())
@@ -334,7 +402,14 @@ impl Ep {
             false => Err(error::foreign(call, Subtype::HandleEp, "endpoint", self.0.id)),
         }
     }
+
+    fn checked(&self, call: &'static str) -> Result<&Context> {
+        drop(self.0.control(call)?);
+        Ok(&self.0.context)
+    }
 }
+
+object_calls!(Ep, Ep);
 
 impl std::fmt::Debug for Ep {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -106,6 +106,14 @@ impl EpInner {
                 format!("max_recv_dtos = {}, but {posted} receives are posted", wanted.max_recv_dtos);
             return Err(error::parameter(call, Subtype::Arg3, message));
         }
+        let longest = side.stored_iov();
+        if (wanted.max_recv_iov as usize) < longest {
+            let message = format!(
+                "max_recv_iov = {}, but a posted receive has {longest} segments",
+                wanted.max_recv_iov
+            );
+            return Err(error::parameter(call, Subtype::Arg3, message));
+        }
         let old = control.attr.clone();
         attr::rewire(self.id, &mut control.wiring, &old, &wanted, wiring)
             .map_err(|rule| error::parameter(call, Subtype::Arg3, rule))?;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use dat_plugin::host::{Channel, Remote, SpanError, SpanTable};
-use dat_plugin::{Access, Opcode, PostFlag, Segment, Status};
+use dat_plugin::{Access, Caps, Opcode, PostFlag, Segment, Status};
 use dat_types::{
     CompletionFlags, DtoOperation, EpAttr, EpState, Error, LmrTriplet, Result, ReturnType, RmrTriplet,
     Subtype,
@@ -19,6 +19,7 @@ use super::{Ep, EpInner, MAX_IOV, attr::Wiring};
 use crate::error;
 use crate::evd::Evd;
 use crate::ia::IaInner;
+use crate::lock::Guard;
 use crate::pz::{Pz, ZONE_MISMATCH};
 use crate::sequel::{self, Sequels};
 use crate::status_map;
@@ -30,6 +31,14 @@ pub(super) struct PostSide {
     pub(super) recvs: Arc<WorkRing>,
     pub(super) request_evd: Option<Evd>,
     pub(super) recv_evd: Option<Evd>,
+    /// What the device can do.
+    pub(super) caps: Caps,
+    /// Receives come out of a shared queue.
+    pub(super) shared: bool,
+    /// More receives posted than this are told once; `u32::MAX` is never.
+    pub(super) soft_mark: u32,
+    /// More receives posted than this break the connection.
+    pub(super) hard_mark: u32,
     /// The protection zone's number; `None` without a zone.
     pub(super) domain: Option<u32>,
     pub(super) spans: Arc<SpanTable>,
@@ -61,6 +70,9 @@ struct Limits {
 
 type Segments = ArrayVec<Segment, MAX_IOV>;
 
+/// The post side, held.
+pub(super) type PostGuard<'a> = Guard<'a, PostSide>;
+
 impl PostSide {
     pub(super) fn new(
         ia: &IaInner,
@@ -68,6 +80,7 @@ impl PostSide {
         wiring: &Wiring,
         pz: Option<&Pz>,
         state: EpState,
+        shared: bool,
     ) -> PostSide {
         let mut side = PostSide {
             channel: None,
@@ -75,6 +88,10 @@ impl PostSide {
             recvs: Arc::new(WorkRing::new(0, CompletionFlags::empty())),
             request_evd: None,
             recv_evd: None,
+            caps: ia.attr().caps,
+            shared,
+            soft_mark: u32::MAX,
+            hard_mark: u32::MAX,
             domain: pz.map(|pz| pz.0.domain),
             spans: ia.spans.clone(),
             eager: false,
@@ -156,6 +173,11 @@ impl PostSide {
         self.stored.clear();
     }
 
+    /// Most segments of a receive kept so far.
+    pub(super) fn stored_iov(&self) -> usize {
+        self.stored.iter().map(|stored| stored.segments.len()).max().unwrap_or(0)
+    }
+
     pub(super) fn stored(&self) -> usize {
         self.stored.len()
     }
@@ -185,15 +207,15 @@ impl PostSide {
 }
 
 /// The parts of a request that differ by operation.
-struct Kind {
-    call: &'static str,
-    operation: DtoOperation,
-    opcode: Opcode,
-    access: Access,
-    flags: CompletionFlags,
+pub(super) struct Kind {
+    pub(super) call: &'static str,
+    pub(super) operation: DtoOperation,
+    pub(super) opcode: Opcode,
+    pub(super) access: Access,
+    pub(super) flags: CompletionFlags,
 }
 
-const REQUEST_FLAGS: CompletionFlags =
+pub(super) const REQUEST_FLAGS: CompletionFlags =
     CompletionFlags::SUPPRESS.union(CompletionFlags::UNSIGNALLED).union(CompletionFlags::BARRIER_FENCE);
 
 const SEND: Kind = Kind {
@@ -223,7 +245,7 @@ impl Ep {
     /// completion.
     #[inline]
     pub fn post_send(&self, iov: &[LmrTriplet], cookie: u64, flags: CompletionFlags) -> Result<()> {
-        self.0.post_request(&SEND, iov, cookie, RmrTriplet::default(), flags)
+        self.0.post_request(&SEND, iov, cookie, RmrTriplet::default(), flags, 0)
     }
 
     /// `dat_ep_post_rdma_write`: all local bytes to `remote`.
@@ -235,7 +257,7 @@ impl Ep {
         remote: RmrTriplet,
         flags: CompletionFlags,
     ) -> Result<()> {
-        self.0.post_request(&WRITE, iov, cookie, remote, flags)
+        self.0.post_request(&WRITE, iov, cookie, remote, flags, 0)
     }
 
     /// `dat_ep_post_rdma_read`: `remote.length` bytes into the local segments (decision D-15).
@@ -247,7 +269,7 @@ impl Ep {
         remote: RmrTriplet,
         flags: CompletionFlags,
     ) -> Result<()> {
-        self.0.post_request(&READ, iov, cookie, remote, flags)
+        self.0.post_request(&READ, iov, cookie, remote, flags, 0)
     }
 
     /// `dat_ep_post_recv`. Allowed in every state; flushed at once when disconnected.
@@ -258,51 +280,59 @@ impl Ep {
 }
 
 impl EpInner {
-    /// Inlined into its three callers, for each of which most of it is constant.
+    /// Inlined into its callers, for each of which most of it is constant.
     #[inline(always)]
-    fn post_request(
+    pub(super) fn post_request(
         &self,
         kind: &Kind,
         iov: &[LmrTriplet],
         cookie: u64,
         remote: RmrTriplet,
         flags: CompletionFlags,
+        immediate: u32,
     ) -> Result<()> {
         let call = kind.call;
         if self.fork.forked() {
             return Err(error::forked(call));
         }
-        let mut side = self.post.lock();
-        let mode = side.requests.mode;
-        if !kind.flags.contains(flags)
-            || (flags.contains(CompletionFlags::UNSIGNALLED) && mode != CompletionFlags::UNSIGNALLED)
-        {
-            return Err(bad_flags(call, flags));
-        }
+        let side = self.post.lock();
+        side.check_flags(self, call, kind.flags, flags)?;
         let (most_iov, most_bytes) = match kind.operation {
             DtoOperation::Send => (side.limits.send_iov, side.limits.message),
-            DtoOperation::RdmaWrite => (side.limits.write_iov, side.limits.rdma),
-            _ => (side.limits.read_iov, side.limits.rdma),
+            DtoOperation::RdmaRead => (side.limits.read_iov, side.limits.rdma),
+            _ => (side.limits.write_iov, side.limits.rdma),
         };
         if iov.len() > most_iov as usize {
-            return Err(too_many_segments(call, iov.len(), most_iov));
+            return Err(side.unless_freed(self, call, too_many_segments(call, iov.len(), most_iov)));
         }
-        if side.request != Verdict::Ok && (side.freed || side.request != Verdict::Flush) {
-            return Err(self.post_refused(call, &side));
-        }
+        side.check_state(self, call)?;
         let mut segments = Segments::new();
         let total = side.resolve(iov, kind.access, &mut segments).map_err(|e| span_error(call, e))?;
         if total > most_bytes {
             return Err(too_long(call, total, most_bytes));
         }
-        let mut target = Remote::default();
+        let mut target = Remote { addr: remote.address, rkey: remote.context, len: 0 };
         if kind.operation != DtoOperation::Send {
             check_lengths(kind, total, remote, side.limits.reads)?;
-            target = Remote { addr: remote.address, rkey: remote.context, len: remote.length };
-            if kind.operation == DtoOperation::RdmaWrite {
-                target.len = 0;
+            if kind.operation == DtoOperation::RdmaRead {
+                target.len = remote.length;
             }
         }
+        let wire = wire_flags(flags);
+        self.submit(side, call, Work { cookie, operation: kind.operation, flags }, |channel, token| {
+            channel.post_imm(kind.opcode, wire, token, &segments, total, target, immediate)
+        })
+    }
+
+    /// Takes a checked request into the ring and has `post` hand it to the provider.
+    #[inline(always)]
+    pub(super) fn submit<'a>(
+        &'a self,
+        mut side: PostGuard<'a>,
+        call: &'static str,
+        work: Work,
+        post: impl FnOnce(&Channel, u64) -> Status,
+    ) -> Result<()> {
         if side.requests.is_full() {
             drop(side);
             self.make_room();
@@ -311,7 +341,7 @@ impl EpInner {
                 return Err(full(call));
             }
         }
-        let token = side.requests.push(Work { cookie, operation: kind.operation, flags });
+        let token = side.requests.push(work);
         if side.request == Verdict::Flush {
             return if side.flush_now(self, true) { Ok(()) } else { Err(full(call)) };
         }
@@ -320,14 +350,7 @@ impl EpInner {
             side.requests.unpush();
             return Err(self.post_refused(call, &side));
         };
-        let mut wire = PostFlag::NONE;
-        if flags.contains(CompletionFlags::SOLICITED_WAIT) {
-            wire = wire | PostFlag::SOLICITED;
-        }
-        if flags.contains(CompletionFlags::BARRIER_FENCE) {
-            wire = wire | PostFlag::FENCE;
-        }
-        let status = channel.post(kind.opcode, wire, token.into(), &segments, total, target);
+        let status = post(channel, token.into());
         if status.0 < 0 {
             return side.not_accepted(call, status, true);
         }
@@ -339,7 +362,12 @@ impl EpInner {
     }
 
     #[inline]
-    fn post_receive(&self, iov: &[LmrTriplet], cookie: u64, flags: CompletionFlags) -> Result<()> {
+    fn post_receive(
+        self: &Arc<EpInner>,
+        iov: &[LmrTriplet],
+        cookie: u64,
+        flags: CompletionFlags,
+    ) -> Result<()> {
         const CALL: &str = "dat_ep_post_recv";
         if self.fork.forked() {
             return Err(error::forked(CALL));
@@ -347,13 +375,14 @@ impl EpInner {
         let mut side = self.post.lock();
         let unsignalled = side.recvs.mode == CompletionFlags::UNSIGNALLED;
         if !(flags.is_empty() || (unsignalled && flags == CompletionFlags::UNSIGNALLED)) {
-            return Err(bad_flags(CALL, flags));
+            return Err(side.unless_freed(self, CALL, bad_flags(CALL, flags)));
         }
         if iov.len() > side.limits.recv_iov as usize {
-            return Err(too_many_segments(CALL, iov.len(), side.limits.recv_iov));
+            let error = too_many_segments(CALL, iov.len(), side.limits.recv_iov);
+            return Err(side.unless_freed(self, CALL, error));
         }
-        if side.freed {
-            return Err(error::freed(CALL, Subtype::HandleEp, "endpoint", self.id));
+        if side.freed || side.shared {
+            return Err(self.recv_refused(CALL, &side));
         }
         let mut segments = Segments::new();
         let total = side.resolve(iov, Access::LOCAL_WRITE, &mut segments).map_err(|e| span_error(CALL, e))?;
@@ -377,6 +406,10 @@ impl EpInner {
         if status.0 < 0 {
             return side.not_accepted(CALL, status, false);
         }
+        if side.recvs.outstanding() > side.soft_mark.min(side.hard_mark) {
+            drop(side);
+            self.check_marks();
+        }
         Ok(())
     }
 
@@ -396,6 +429,15 @@ impl EpInner {
     }
 
     #[cold]
+    fn recv_refused(&self, call: &'static str, side: &PostSide) -> Error {
+        if side.freed {
+            return error::freed(call, Subtype::HandleEp, "endpoint", self.id);
+        }
+        let message = "the endpoint takes its receives from a shared queue; post them there";
+        Error::fixed(call, ReturnType::InvalidState, Subtype::SrqInUse, message)
+    }
+
+    #[cold]
     fn post_refused(&self, call: &'static str, side: &PostSide) -> Error {
         match side.freed {
             true => error::freed(call, Subtype::HandleEp, "endpoint", self.id),
@@ -405,6 +447,50 @@ impl EpInner {
 }
 
 impl PostSide {
+    #[inline(always)]
+    fn check_flags(
+        &self,
+        ep: &EpInner,
+        call: &'static str,
+        known: CompletionFlags,
+        flags: CompletionFlags,
+    ) -> Result<()> {
+        let unsignalled = flags.contains(CompletionFlags::UNSIGNALLED);
+        if !known.contains(flags) || (unsignalled && self.requests.mode != CompletionFlags::UNSIGNALLED) {
+            return Err(self.unless_freed(ep, call, bad_flags(call, flags)));
+        }
+        Ok(())
+    }
+
+    /// A bad handle comes before everything else (contract rule R-1).
+    #[cold]
+    fn unless_freed(&self, ep: &EpInner, call: &'static str, error: Error) -> Error {
+        match self.freed {
+            true => error::freed(call, Subtype::HandleEp, "endpoint", ep.id),
+            false => error,
+        }
+    }
+
+    #[inline(always)]
+    fn check_state(&self, ep: &EpInner, call: &'static str) -> Result<()> {
+        if self.request != Verdict::Ok && (self.freed || self.request != Verdict::Flush) {
+            return Err(ep.post_refused(call, self));
+        }
+        Ok(())
+    }
+
+    /// What every request is checked for.
+    pub(super) fn check_request(
+        &self,
+        ep: &EpInner,
+        call: &'static str,
+        known: CompletionFlags,
+        flags: CompletionFlags,
+    ) -> Result<()> {
+        self.check_flags(ep, call, known, flags)?;
+        self.check_state(ep, call)
+    }
+
     /// The provider did not take it. A channel that has stopped is no error here: the work is flushed with the rest.
     #[cold]
     fn not_accepted(&self, call: &'static str, status: Status, request: bool) -> Result<()> {
@@ -443,8 +529,21 @@ fn check_lengths(kind: &Kind, total: u64, remote: RmrTriplet, reads: u32) -> Res
     Ok(())
 }
 
+/// What completion flags ask of the provider.
+#[inline(always)]
+pub(super) fn wire_flags(flags: CompletionFlags) -> PostFlag {
+    let mut wire = PostFlag::NONE;
+    if flags.contains(CompletionFlags::SOLICITED_WAIT) {
+        wire = wire | PostFlag::SOLICITED;
+    }
+    if flags.contains(CompletionFlags::BARRIER_FENCE) {
+        wire = wire | PostFlag::FENCE;
+    }
+    wire
+}
+
 #[cold]
-fn bad_flags(call: &'static str, flags: CompletionFlags) -> Error {
+pub(super) fn bad_flags(call: &'static str, flags: CompletionFlags) -> Error {
     let message =
         format!("completion flags {flags:?} are not allowed here, or not with the endpoint's attributes");
     error::parameter(call, Subtype::Arg5, message)
@@ -469,7 +568,7 @@ fn full(call: &'static str) -> Error {
 }
 
 #[cold]
-fn span_error(call: &'static str, error: SpanError) -> Error {
+pub(crate) fn span_error(call: &'static str, error: SpanError) -> Error {
     let (kind, subtype, message) = match error {
         SpanError::Unknown => (
             ReturnType::PrivilegesViolation,

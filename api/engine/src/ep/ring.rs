@@ -4,9 +4,11 @@
 //! of the event dispatcher). Tokens count up from 0 without end; work completes in post order, so the oldest token is
 //! the next to complete.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use dat_types::{CompletionFlags, DtoOperation};
+use dat_types::{CompletionFlags, DtoCompletion, DtoOperation, DtoStatus, EventData, ObjectId};
+use parking_lot::Mutex;
 
 /// What is kept of a post.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +28,8 @@ pub(crate) struct WorkRing {
     completed: AtomicU32,
     /// A graceful disconnect waits for the last of it.
     draining: AtomicBool,
+    /// The windows of the binds among it, oldest first.
+    binds: Mutex<VecDeque<ObjectId>>,
 }
 
 #[derive(Default)]
@@ -45,7 +49,23 @@ impl WorkRing {
             posted: AtomicU32::new(0),
             completed: AtomicU32::new(0),
             draining: AtomicBool::new(false),
+            binds: Mutex::default(),
         }
+    }
+
+    /// Producer: the bind about to be pushed is of this window.
+    pub(crate) fn push_bind(&self, rmr: ObjectId) {
+        self.binds.lock().push_back(rmr);
+    }
+
+    /// Producer: takes back the last [`WorkRing::push_bind`].
+    pub(crate) fn unpush_bind(&self) {
+        self.binds.lock().pop_back();
+    }
+
+    /// Consumer: the window of the bind that was just taken out.
+    fn pop_bind(&self) -> ObjectId {
+        self.binds.lock().pop_front().unwrap_or(ObjectId(0))
     }
 
     /// Work not yet completed.
@@ -92,6 +112,23 @@ impl WorkRing {
         (self.posted.load(Ordering::Acquire) != next).then(|| self.pop(next))
     }
 
+    /// The event of work that was just taken out.
+    #[inline]
+    pub(crate) fn event(
+        &self,
+        ep: ObjectId,
+        work: Work,
+        status: DtoStatus,
+        length: u64,
+        value: u32,
+    ) -> EventData {
+        let Work { cookie, operation, .. } = work;
+        if operation == DtoOperation::BindMw {
+            return EventData::RmrBind { rmr: self.pop_bind(), cookie, status };
+        }
+        EventData::Dto(DtoCompletion { ep, cookie, status, operation, length, value })
+    }
+
     #[inline]
     fn pop(&self, next: u32) -> Work {
         let slot = &self.slots[next as usize & (self.slots.len() - 1)];
@@ -131,6 +168,10 @@ fn operation(value: u32) -> DtoOperation {
         0 => DtoOperation::Send,
         1 => DtoOperation::RdmaWrite,
         2 => DtoOperation::RdmaRead,
+        5 => DtoOperation::BindMw,
+        8 => DtoOperation::RdmaWriteImmed,
+        10 => DtoOperation::FetchAdd,
+        11 => DtoOperation::CmpSwap,
         _ => DtoOperation::Receive,
     }
 }

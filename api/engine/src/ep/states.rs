@@ -9,7 +9,7 @@ use dat_types::{ConnectionKind, EpState};
 
 use EpState::{
     ActiveConnectionPending as Act, CompletionPending as Cmp, Connected as Con, DisconnectPending as Dpn,
-    Disconnected as Dis, Reserved as Res, Unconnected as Unc,
+    Disconnected as Dis, PassiveConnectionPending as Pas, Reserved as Res, Unconnected as Unc,
 };
 use Verdict::{Destroy, Flush, InvalidHandle, InvalidState as IS, NoEffect, Ok, To};
 
@@ -31,6 +31,12 @@ pub enum Operation {
     Free,
     /// Reserve it with a reserved service point.
     Reserve,
+    /// Free that service point.
+    Unreserve,
+    /// A request arrives that holds it.
+    Hold,
+    /// Reject or hand off the request that holds it.
+    Release,
     /// Accept a request that has no endpoint, naming this one.
     AcceptNamed,
     /// Accept the request that holds this endpoint.
@@ -66,7 +72,7 @@ pub enum Verdict {
     InvalidHandle,
 }
 
-const ROWS: [(Operation, &str, [Verdict; 9]); 14] = [
+const ROWS: [(Operation, &str, [Verdict; 9]); 17] = [
     //                                                          UNC      RES PAS            TEN            ACT      CMP      CON      DPN       DIS
     (Operation::Connect, "connect", [To(Act), IS, IS, IS, IS, IS, IS, IS, IS]),
     (Operation::DupSource, "dup_connect, as the example", [IS, IS, IS, IS, IS, IS, Ok, IS, IS]),
@@ -83,6 +89,13 @@ const ROWS: [(Operation, &str, [Verdict; 9]); 14] = [
     (Operation::Reset, "reset", [NoEffect, IS, IS, IS, IS, IS, IS, IS, To(Unc)]),
     (Operation::Free, "free", [Destroy, IS, IS, IS, Destroy, Destroy, Destroy, Destroy, Destroy]),
     (Operation::Reserve, "rsp_create naming it", [To(Res), IS, IS, IS, IS, IS, IS, IS, IS]),
+    (Operation::Unreserve, "rsp_free of its service point", [Ok, To(Unc), Ok, Ok, Ok, Ok, Ok, Ok, Ok]),
+    (Operation::Hold, "a request that holds it arrives", [IS, To(Pas), IS, Ok, IS, IS, IS, IS, IS]),
+    (
+        Operation::Release,
+        "cr_reject, cr_handoff of the request that holds it",
+        [IS, IS, To(Unc), Destroy, IS, IS, IS, IS, IS],
+    ),
     (
         Operation::AcceptNamed,
         "cr_accept naming it",

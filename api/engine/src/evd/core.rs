@@ -9,8 +9,10 @@ use dat_types::{CompletionFlags, DtoCompletion, DtoOperation, Event, EventData, 
 
 use super::EvdInner;
 use super::streams::Stream;
-use crate::ep::{EpInner, WorkRing};
+use crate::cno::Cno;
+use crate::ep::{EpInner, Work, WorkRing};
 use crate::sequel::{Sequel, Sequels};
+use crate::srq::{Srq, Unreaped};
 use crate::status_map;
 
 /// How many completions one call into the provider takes at most.
@@ -37,6 +39,10 @@ pub(crate) struct Core {
     pub(crate) aborted: bool,
     /// Somebody sleeps, or an application armed the descriptor.
     pub(crate) armed: bool,
+    /// What notifications trigger.
+    pub(crate) cno: Option<Cno>,
+    /// The provider's queue could not be armed on behalf of the notification object.
+    pub(crate) unattended: bool,
     pub(crate) qlen: usize,
     pub(crate) events: VecDeque<Queued>,
     /// Completions of endpoints whose connection event has not been queued yet: it goes first.
@@ -48,12 +54,18 @@ pub(crate) struct Core {
     pub(crate) feeders: Vec<FeederSlot>,
     /// Most completions the feeders can have outstanding.
     demand: usize,
+    /// What the last call into the provider gave; `batch[taken..filled]` is still as the provider made it, and for all
+    /// that counts or looks at events it has not been taken yet.
     batch: [Completion; BATCH],
+    taken: usize,
+    filled: usize,
 }
 
 pub(crate) struct Queued {
     pub(crate) event: Event,
     pub(crate) notify: bool,
+    /// Of a receive out of a shared queue.
+    pub(crate) _held: Option<Unreaped>,
 }
 
 #[derive(Default)]
@@ -66,6 +78,8 @@ pub(crate) struct FeederSlot {
 pub(crate) struct Feeder {
     pub(crate) ep: Arc<EpInner>,
     pub(crate) ring: Arc<WorkRing>,
+    /// Receives come out of this and not out of the ring.
+    pub(crate) srq: Option<Srq>,
     /// The connection attempt it belongs to.
     pub(crate) attempt: u64,
     pub(crate) limit: u32,
@@ -79,6 +93,8 @@ impl Core {
             waitable: true,
             aborted: false,
             armed: false,
+            cno: None,
+            unattended: false,
             qlen,
             events: VecDeque::with_capacity(qlen.min(4096)),
             parked: Vec::new(),
@@ -87,7 +103,31 @@ impl Core {
             feeders: Vec::new(),
             demand: 0,
             batch: [Completion::default(); BATCH],
+            taken: 0,
+            filled: 0,
         }
+    }
+
+    /// Has the oldest completion ready for [`Core::next_raw`], of those kept or from the provider. `false`: none.
+    #[inline]
+    fn refill(&mut self, queue: &Queue) -> bool {
+        if self.taken == self.filled {
+            self.taken = 0;
+            self.filled = queue.poll(&mut self.batch);
+        }
+        self.filled > 0
+    }
+
+    #[inline]
+    fn next_raw(&mut self) -> Option<Completion> {
+        let completion = *self.batch[..self.filled].get(self.taken)?;
+        self.taken += 1;
+        Some(completion)
+    }
+
+    /// Whether completions were taken from the provider and are not events yet.
+    pub(crate) fn has_raw(&self) -> bool {
+        self.taken < self.filled
     }
 
     pub(crate) fn is_full(&self) -> bool {
@@ -178,29 +218,67 @@ impl EvdInner {
     /// The oldest event: queued, or straight from the provider.
     #[inline]
     pub(super) fn next_event(&self, core: &mut Core, sequels: &mut Sequels) -> Option<Event> {
-        if core.events.is_empty() || core.is_overcommitted() {
-            let queue = self.queue.as_ref()?;
-            if core.is_overcommitted() {
-                self.harvest(core, sequels);
-                return core.pop();
-            }
-            // What is beyond the first is queued.
-            let take = BATCH.min(core.spare() + 1);
-            let n = queue.poll(&mut core.batch[..take]);
-            let mut first = None;
-            for i in 0..n {
-                let completion = core.batch[i];
+        if core.is_overcommitted() {
+            self.harvest(core, sequels);
+        }
+        if !core.events.is_empty() {
+            return core.pop();
+        }
+        let queue = self.queue.as_ref()?;
+        while core.refill(queue) {
+            while let Some(completion) = core.next_raw() {
                 if let Some(queued) = self.convert(core, &completion, sequels) {
-                    if first.is_none() {
-                        first = Some(queued.event);
-                    } else {
-                        core.push(queued);
+                    if queued.notify {
+                        self.notified(core);
                     }
+                    return Some(queued.event);
                 }
             }
-            return first;
         }
-        core.pop()
+        None
+    }
+
+    /// As [`EvdInner::next_event`], for as many completions as there are and `out` has room for without growing.
+    #[inline]
+    pub(super) fn next_completions(
+        &self,
+        core: &mut Core,
+        out: &mut Vec<DtoCompletion>,
+        sequels: &mut Sequels,
+    ) -> usize {
+        if core.is_overcommitted() {
+            self.harvest(core, sequels);
+        }
+        let before = out.len();
+        while out.len() < out.capacity() {
+            if let Some(queued) = core.events.front() {
+                let EventData::Dto(done) = queued.event.data else { break };
+                out.push(done);
+                core.pop();
+                continue;
+            }
+            let Some(completion) = core.next_raw() else {
+                // The provider is asked once, unless all it gave was suppressed.
+                match &self.queue {
+                    Some(queue) if out.len() == before && core.refill(queue) => continue,
+                    _ => break,
+                }
+            };
+            match self.convert(core, &completion, sequels) {
+                Some(Queued { event: Event { data: EventData::Dto(done), .. }, notify, .. }) => {
+                    out.push(done);
+                    if notify {
+                        self.notified(core);
+                    }
+                }
+                Some(other) => {
+                    core.notifications += other.notify as usize;
+                    core.events.push_back(other);
+                }
+                None => {}
+            }
+        }
+        out.len() - before
     }
 
     /// Takes all completions there are and queues their events. What does not fit breaks its endpoint.
@@ -219,8 +297,11 @@ impl EvdInner {
             self.take_all(queue, core, sequels, usize::MAX);
         }
         // Whoever sleeps on it sleeps on the provider's descriptor, which says nothing of what was taken just now.
-        if core.armed && core.notifications > before {
-            self.signal();
+        if core.notifications > before {
+            if core.armed {
+                self.signal();
+            }
+            self.notified(core);
         }
     }
 
@@ -231,12 +312,12 @@ impl EvdInner {
                 true => BATCH,
                 false => BATCH.min(core.spare().max(wanted.min(core.qlen).saturating_sub(queued))),
             };
-            if take == 0 {
+            // Until there is none: fewer than fit does not say that there are no more.
+            if take == 0 || !core.refill(queue) {
                 return;
             }
-            let n = queue.poll(&mut core.batch[..take]);
-            for i in 0..n {
-                let completion = core.batch[i];
+            for _ in 0..take {
+                let Some(completion) = core.next_raw() else { break };
                 if let Some(queued) = self.convert(core, &completion, sequels)
                     && !core.push(queued)
                     && let Some(feeder) = core.feeder(completion.user)
@@ -244,9 +325,6 @@ impl EvdInner {
                     let (ep, attempt) = (feeder.ep.clone(), feeder.attempt);
                     sequels.push(Sequel::Overflow { ep, attempt, evd: self.id });
                 }
-            }
-            if n < take {
-                return;
             }
         }
     }
@@ -258,9 +336,15 @@ impl EvdInner {
             // Of a channel that was closed: its work was flushed.
             return None;
         };
-        let Some(work) = feeder.ring.complete(completion.token as u32) else {
-            return fault(feeder, completion, sequels);
+        let mut held = None;
+        let work = match &feeder.srq {
+            None => feeder.ring.complete(completion.token as u32),
+            Some(srq) => srq.0.complete(completion.token).map(|(cookie, unreaped)| {
+                held = Some(unreaped);
+                Work { cookie, operation: DtoOperation::Receive, flags: CompletionFlags::empty() }
+            }),
         };
+        let Some(mut work) = work else { return fault(feeder, completion, sequels) };
         let success = completion.status == CompletionStatus::SUCCESS;
         if feeder.ring.is_draining() && feeder.ring.outstanding() == 0 {
             sequels.push(Sequel::Drained { ep: feeder.ep.clone(), attempt: feeder.attempt });
@@ -283,14 +367,15 @@ impl EvdInner {
                 }
                 _ => true,
             };
-        let data = EventData::Dto(DtoCompletion {
-            ep: feeder.ep.id,
-            cookie: work.cookie,
-            status: status_map::completed(completion.status),
-            operation: work.operation,
-            length: completion.length as u64,
-        });
-        let queued = Queued { event: Event { evd: self.id, data }, notify };
+        if receive && completion.flags.0 & BEYOND.0 != 0 && success {
+            work.operation = received(completion);
+            if work.operation == DtoOperation::ReceiveWithInvalidate {
+                sequels.push(Sequel::WindowEnded { ep: feeder.ep.clone(), context: completion.imm });
+            }
+        }
+        let status = status_map::completed(completion.status);
+        let data = feeder.ring.event(feeder.ep.id, work, status, completion.length.into(), completion.imm);
+        let queued = Queued { event: Event { evd: self.id, data }, notify, _held: held };
         if early {
             let ep = feeder.ep.id;
             core.parked.push((ep, queued));
@@ -308,6 +393,21 @@ impl Core {
             return None;
         }
         slot.feeder.as_ref()
+    }
+}
+
+/// Marks of a receive that was used by more than a message.
+const BEYOND: CompletionFlag =
+    CompletionFlag(CompletionFlag::IMMEDIATE.0 | CompletionFlag::INVALIDATED.0 | CompletionFlag::WRITTEN.0);
+
+#[cold]
+fn received(completion: &Completion) -> DtoOperation {
+    if completion.flags.contains(CompletionFlag::INVALIDATED) {
+        DtoOperation::ReceiveWithInvalidate
+    } else if completion.flags.contains(CompletionFlag::WRITTEN) {
+        DtoOperation::RecvImmed
+    } else {
+        DtoOperation::RecvMsgImmed
     }
 }
 

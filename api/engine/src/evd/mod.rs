@@ -1,6 +1,7 @@
 //! Event dispatchers.
 
 mod core;
+mod notify;
 mod streams;
 mod wait;
 
@@ -9,12 +10,17 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
 use dat_plugin::host::{ForkGuard, Queue};
-use dat_types::{Error, EvdFlags, EvdState, Event, EventData, ObjectId, Result, ReturnType, Subtype};
+use dat_types::{
+    DtoCompletion, Error, EvdFlags, EvdState, Event, EventData, ObjectId, Result, ReturnType, Subtype,
+};
 
 pub(crate) use self::core::{Core, Feeder, Gate, Queued};
+pub(crate) use notify::ONE_SHOT;
 pub(crate) use streams::StreamKind;
 pub use wait::WaitError;
 
+use crate::cno::Cno;
+use crate::context::{Context, object_calls};
 use crate::error;
 use crate::ia::{Ia, IaInner};
 use crate::lock::Lock;
@@ -37,6 +43,7 @@ pub(crate) struct EvdInner {
     pinned: AtomicU32,
     spin: std::time::Duration,
     fork: ForkGuard,
+    context: Context,
 }
 
 /// What `dat_evd_query` tells.
@@ -50,6 +57,8 @@ pub struct EvdParam {
     pub state: EvdState,
     /// The kinds of events it takes.
     pub flags: EvdFlags,
+    /// What its notifications trigger.
+    pub cno: Option<Cno>,
 }
 
 impl Ia {
@@ -99,6 +108,7 @@ impl Evd {
             pinned: AtomicU32::new(0),
             spin: ia.spin,
             fork: ForkGuard::new(),
+            context: Context::default(),
         }))
     }
 
@@ -136,6 +146,26 @@ impl Evd {
         Ok(self.after(event, sequels))
     }
 
+    /// Completions in one go, oldest first: as many as there are and `out` has room for without growing, up to the first
+    /// event of another kind. Gives how many.
+    #[inline]
+    pub fn poll_completions(&self, out: &mut Vec<DtoCompletion>) -> Result<usize> {
+        if self.0.fork.forked() {
+            return Err(error::forked("dat_evd_dequeue"));
+        }
+        let mut sequels = Sequels::new();
+        let mut core = self.0.core.lock();
+        if core.gate != Gate::Open {
+            return Err(self.refused("dat_evd_dequeue", &core));
+        }
+        let count = self.0.next_completions(&mut core, out, &mut sequels);
+        drop(core);
+        if !sequels.is_empty() {
+            sequel::perform(sequels);
+        }
+        Ok(count)
+    }
+
     /// What came of it may have queued events in turn.
     #[cold]
     fn after(&self, event: Option<Event>, sequels: Sequels) -> Option<Event> {
@@ -164,7 +194,13 @@ impl Evd {
         let mut state = core.config();
         state |= if core.enabled { EvdState::ENABLED } else { EvdState::DISABLED };
         state |= if core.waitable { EvdState::WAITABLE } else { EvdState::UNWAITABLE };
-        Ok(EvdParam { ia: self.0.ia, qlen: core.qlen as u32, state, flags: self.0.flags })
+        Ok(EvdParam {
+            ia: self.0.ia,
+            qlen: core.qlen as u32,
+            state,
+            flags: self.0.flags,
+            cno: core.cno.clone(),
+        })
     }
 
     /// `dat_evd_resize`: room for at least `min_qlen` events; none is lost.
@@ -194,7 +230,15 @@ impl Evd {
     /// `dat_evd_enable` and `dat_evd_disable`: whether notifications trigger a CNO.
     pub fn set_enabled(&self, enabled: bool) -> Result<()> {
         self.check(if enabled { "dat_evd_enable" } else { "dat_evd_disable" }, self.0.ia, Subtype::Handle1)?;
-        self.0.core.lock().enabled = enabled;
+        let mut sequels = Sequels::new();
+        let mut core = self.0.core.lock();
+        if core.cno.is_some() && core.enabled != enabled {
+            // What is there already came before.
+            self.0.harvest(&mut core, &mut sequels);
+        }
+        core.enabled = enabled;
+        drop(core);
+        sequel::perform(sequels);
         Ok(())
     }
 
@@ -228,6 +272,9 @@ impl Evd {
                 return Err(error::state(CALL, Subtype::EvdInUse, message));
             }
             core.gate = Gate::Freed;
+            if let Some(cno) = core.cno.take() {
+                cno.0.detach(self.0.id, true);
+            }
         }
         if let Some(ia) = self.0.owner.upgrade() {
             ia.objects.lock().evds.remove(&self.0.id);
@@ -261,6 +308,10 @@ impl Evd {
         self.0.pinned.fetch_add(1, Ordering::AcqRel);
     }
 
+    pub(crate) fn unpin(&self) {
+        self.0.pinned.fetch_sub(1, Ordering::AcqRel);
+    }
+
     /// Ends it whatever feeds it; a waiter returns `DAT_ABORT`.
     pub(crate) fn kill(&self) {
         let mut core = self.0.core.lock();
@@ -269,22 +320,37 @@ impl Evd {
         core.events.clear();
         core.feeders.clear();
         core.streams.clear();
+        let cno = core.cno.take();
         drop(core);
+        if let Some(cno) = cno {
+            cno.0.detach(self.0.id, false);
+        }
         self.0.sleeper.signal();
     }
 
     /// Fails unless alive and of `ia`; `handle` is the subtype that names which handle it was.
     pub(crate) fn check(&self, call: &'static str, ia: ObjectId, handle: Subtype) -> Result<()> {
+        self.alive(call, handle)?;
+        if self.0.ia != ia {
+            return Err(error::foreign(call, handle, "event dispatcher", self.0.id));
+        }
+        Ok(())
+    }
+
+    /// Fails when it was freed.
+    pub(crate) fn alive(&self, call: &'static str, handle: Subtype) -> Result<()> {
         if self.0.fork.forked() {
             return Err(error::forked(call));
         }
         if self.0.core.lock().gate == Gate::Freed {
             return Err(error::freed(call, handle, "event dispatcher", self.0.id));
         }
-        if self.0.ia != ia {
-            return Err(error::foreign(call, handle, "event dispatcher", self.0.id));
-        }
         Ok(())
+    }
+
+    fn checked(&self, call: &'static str) -> Result<&Context> {
+        self.alive(call, Subtype::Handle1)?;
+        Ok(&self.0.context)
     }
 
     #[cold]
@@ -303,6 +369,8 @@ impl Evd {
     }
 }
 
+object_calls!(Evd, Evd);
+
 impl EvdInner {
     /// Appends an event that is no completion; wakes a waiter. `false` when it does not fit.
     pub(crate) fn push(&self, data: EventData) -> bool {
@@ -314,7 +382,10 @@ impl EvdInner {
         if core.is_full() {
             self.harvest(&mut core, &mut sequels);
         }
-        let fits = core.push(Queued { event: Event { evd: self.id, data }, notify: true });
+        let fits = core.push(Queued { event: Event { evd: self.id, data }, notify: true, _held: None });
+        if fits {
+            self.notified(&core);
+        }
         let wake = core.armed;
         drop(core);
         if wake {
@@ -332,10 +403,8 @@ impl EvdInner {
 
 impl EvdInner {
     /// Arms the provider's queue for nobody in particular; the next to sleep arms it anew.
-    pub(crate) fn arm_queue(&self) {
-        if let Some(queue) = &self.queue {
-            queue.arm();
-        }
+    pub(crate) fn arm_queue(&self) -> bool {
+        self.queue.as_ref().is_none_or(|queue| queue.arm())
     }
 
     /// Wakes whoever sleeps on it.

@@ -60,6 +60,11 @@ impl Evd {
             core.gate = Gate::Open;
         }
         core.armed = false;
+        let notifies = core.cno.is_some();
+        drop(core);
+        if notifies {
+            self.0.attend();
+        }
         result
     }
 
@@ -217,7 +222,7 @@ impl EvdInner {
             queue.disarm();
             self.harvest_to(core, sequels, threshold);
             // A queue that is not dry is not armed: there is more to take.
-            armed = queue.arm();
+            armed = !core.has_raw() && queue.arm();
         }
         core.armed = true;
         armed && !(core.events.len() >= threshold && core.notifications > 0)

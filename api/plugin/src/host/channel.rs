@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use super::{Device, Object, Queue, call, sentence};
+use super::{Batch, Device, Object, Queue, RecvBatch, Srq, Window, call, sentence};
 use crate::ops::{Ctx, RawConnect};
 use crate::provider::{ConnectParam, Failure};
-use crate::wire::{Opcode, PostFlag, RecvRequest, Request, Segment, Status};
+use crate::wire::{
+    Access, AtomicRequest, BindRequest, Opcode, PostFlag, RecvRequest, Request, Segment, Status,
+};
 
 /// One end of a connection, used for one connection only; closed on drop.
 pub struct Channel {
@@ -13,6 +15,7 @@ pub struct Channel {
     // Dropped after the object: the plugin may use them until the channel is closed.
     device: Device,
     _queues: [Option<Arc<Queue>>; 2],
+    _srq: Option<Arc<Srq>>,
 }
 
 /// The remote side of a write or read.
@@ -27,9 +30,14 @@ pub struct Remote {
 }
 
 impl Channel {
-    pub(super) fn new(device: Device, ctx: Ctx, queues: [Option<Arc<Queue>>; 2]) -> Channel {
+    pub(super) fn new(
+        device: Device,
+        ctx: Ctx,
+        queues: [Option<Arc<Queue>>; 2],
+        srq: Option<Arc<Srq>>,
+    ) -> Channel {
         let close = device.0.tables.channel.close;
-        Channel { object: Object { ctx, close }, device, _queues: queues }
+        Channel { object: Object { ctx, close }, device, _queues: queues, _srq: srq }
     }
 
     /// Posts a request; `total` is the sum of the segments' lengths.
@@ -43,17 +51,23 @@ impl Channel {
         total: u64,
         remote: Remote,
     ) -> Status {
-        let request = Request {
-            token,
-            segs: segments.as_ptr(),
-            nsegs: segments.len() as u32,
-            opcode,
-            flags,
-            total,
-            remote_addr: remote.addr,
-            rkey: remote.rkey,
-            remote_len: remote.len,
-        };
+        self.post_imm(opcode, flags, token, segments, total, remote, 0)
+    }
+
+    /// Posts a request with an immediate value.
+    #[inline]
+    #[allow(clippy::too_many_arguments, reason = "the fields of Request; a struct of them would be copied")]
+    pub fn post_imm(
+        &self,
+        opcode: Opcode,
+        flags: PostFlag,
+        token: u64,
+        segments: &[Segment],
+        total: u64,
+        remote: Remote,
+        imm: u32,
+    ) -> Status {
+        let request = Request::new(opcode, flags, token, segments, total, remote, imm);
         // SAFETY: the plugin's own object; the request and its segments live for the call.
         unsafe { (self.device.0.tables.channel.post)(self.object.ctx, &request) }
     }
@@ -61,16 +75,59 @@ impl Channel {
     /// Posts a receive.
     #[inline]
     pub fn post_recv(&self, flags: PostFlag, token: u64, segments: &[Segment], total: u64) -> Status {
-        let request = RecvRequest {
-            token,
-            segs: segments.as_ptr(),
-            nsegs: segments.len() as u32,
-            flags,
-            reserved: 0,
-            total,
-        };
+        let request = RecvRequest::new(flags, token, segments, total);
         // SAFETY: as above.
         unsafe { (self.device.0.tables.channel.post_recv)(self.object.ctx, &request) }
+    }
+
+    /// Posts several requests: how many were accepted, and why no more.
+    pub fn post_batch(&self, batch: &mut Batch) -> (usize, Status) {
+        let (requests, mut posted) = (batch.requests(), 0);
+        if requests.is_empty() {
+            return (0, Status::OK);
+        }
+        let ops = self.device.0.tables.channel;
+        // SAFETY: as above; the batch holds the segments its requests name.
+        let status =
+            unsafe { (ops.post_list)(self.object.ctx, requests.as_ptr(), requests.len(), &raw mut posted) };
+        (posted.min(requests.len()), status)
+    }
+
+    /// Posts several receives: how many were accepted, and why no more.
+    pub fn post_recv_batch(&self, batch: &mut RecvBatch) -> (usize, Status) {
+        let (requests, mut posted) = (batch.requests(), 0);
+        if requests.is_empty() {
+            return (0, Status::OK);
+        }
+        let ops = self.device.0.tables.channel;
+        // SAFETY: as above.
+        let status = unsafe {
+            (ops.post_recv_list)(self.object.ctx, requests.as_ptr(), requests.len(), &raw mut posted)
+        };
+        (posted.min(requests.len()), status)
+    }
+
+    /// Posts an atomic operation.
+    pub fn post_atomic(&self, request: &AtomicRequest) -> Status {
+        // SAFETY: as above.
+        unsafe { (self.device.0.tables.channel.post_atomic)(self.object.ctx, request) }
+    }
+
+    /// Posts the binding of a window to a range with remote rights, or its end: the window's new key.
+    pub fn bind(
+        &self,
+        flags: PostFlag,
+        token: u64,
+        window: &Window,
+        range: Option<(Segment, Access)>,
+    ) -> Result<u32, Status> {
+        let nothing = (Segment { addr: 0, len: 0, lkey: 0 }, Access::NONE);
+        let (Segment { addr, len, lkey }, access) = range.unwrap_or(nothing);
+        let request = BindRequest { token, window: window.id(), addr, len, lkey, access, flags, reserved: 0 };
+        let mut rkey = 0;
+        // SAFETY: as above, and a place for the answer.
+        let status = unsafe { (self.device.0.tables.channel.bind)(self.object.ctx, &request, &raw mut rkey) };
+        if status.0 < 0 { Err(status) } else { Ok(rkey) }
     }
 
     /// Starts to connect.

@@ -5,19 +5,17 @@ use std::ptr::null;
 use std::sync::Arc;
 
 use super::load::Tables;
-use super::{Channel, Memory, Object, Queue, Registration, call, sentence};
+use super::{Channel, Memory, Object, Queue, Registration, Srq, Window, call, sentence};
 use crate::ops::Message;
 use crate::provider::Failure;
-use crate::wire::{
-    Access, Block, Caps, ChannelAttr, DeviceAttr, Event, Keys, RejectReason, SockAddr, Status,
-};
+use crate::wire::{Access, Block, ChannelAttr, DeviceAttr, Event, Keys, RejectReason, SrqAttr, Status};
 
 /// An open interface adapter. Cheap to clone; the last clone closes it.
 #[derive(Clone)]
 pub struct Device(pub(super) Arc<Inner>);
 
 pub(super) struct Inner {
-    object: Object,
+    pub(super) object: Object,
     pub(super) tables: Tables,
     attr: DeviceAttr,
 }
@@ -25,29 +23,8 @@ pub(super) struct Inner {
 impl Device {
     pub(super) fn open(tables: Tables, object: crate::ops::Ctx) -> Result<Device, Failure> {
         let object = Object { ctx: object, close: tables.device.close };
-        let blank = DeviceAttr {
-            caps: Caps::NONE,
-            address: SockAddr::UNSPECIFIED,
-            max_channels: 0,
-            max_queues: 0,
-            max_queue_depth: 0,
-            max_regions: 0,
-            max_requests_per_channel: 0,
-            max_recvs_per_channel: 0,
-            max_segments: 0,
-            max_read_segments: 0,
-            max_write_segments: 0,
-            max_reads_per_channel: 0,
-            max_message: 0,
-            max_rdma: 0,
-            max_region: 0,
-            max_private_data: 0,
-            qos: 0,
-            alignment: 0,
-            reserved: 0,
-        };
         // SAFETY: the plugin's own object and a place for its answer.
-        let attr = call(blank, |out, _| unsafe { (tables.device.attr)(object.ctx, out) })?;
+        let attr = call(DeviceAttr::default(), |out, _| unsafe { (tables.device.attr)(object.ctx, out) })?;
         if attr.max_private_data as usize > crate::MAX_PRIVATE_DATA || attr.max_segments == 0 {
             let message =
                 "the provider's attributes make no sense: max_private_data above 512, or no segments";
@@ -69,20 +46,43 @@ impl Device {
         Ok(Queue::new(self.clone(), ctx))
     }
 
-    /// Opens a channel.
+    /// Opens a channel, with receives of its own or out of `srq`.
     pub fn open_channel(
         &self,
         attr: &ChannelAttr,
         send: Option<&Arc<Queue>>,
         recv: Option<&Arc<Queue>>,
+        srq: Option<&Arc<Srq>>,
     ) -> Result<Channel, Failure> {
         let ops = self.0.tables.device;
         let ctx_of = |queue: Option<&Arc<Queue>>| queue.map_or(null(), |queue| queue.ctx());
+        let srq_ctx = srq.map_or(null(), |srq| srq.ctx());
         // SAFETY: as above; queues of the same device are alive in the arguments.
         let ctx = call(null(), |out, m| unsafe {
-            (ops.open_channel)(self.0.object.ctx, attr, ctx_of(send), ctx_of(recv), out, m)
+            (ops.open_channel)(self.0.object.ctx, attr, ctx_of(send), ctx_of(recv), srq_ctx, out, m)
         })?;
-        Ok(Channel::new(self.clone(), ctx, [send.cloned(), recv.cloned()]))
+        Ok(Channel::new(self.clone(), ctx, [send.cloned(), recv.cloned()], srq.cloned()))
+    }
+
+    /// Opens a shared receive queue.
+    pub fn open_srq(&self, attr: &SrqAttr) -> Result<Srq, Failure> {
+        let ops = self.0.tables.device;
+        // SAFETY: as above.
+        let ctx = call(null(), |out, m| unsafe { (ops.open_srq)(self.0.object.ctx, attr, out, m) })?;
+        Ok(Srq::new(self.clone(), ctx))
+    }
+
+    /// Opens a memory window.
+    pub fn open_window(&self, domain: u32) -> Result<Window, Failure> {
+        let ops = self.0.tables.device;
+        // SAFETY: as above.
+        let id = call(0, |out, m| unsafe { (ops.open_window)(self.0.object.ctx, domain, out, m) })?;
+        Ok(Window::new(self.clone(), id))
+    }
+
+    pub(super) fn close_window(&self, window: u64) -> Status {
+        // SAFETY: a window the plugin gave out, once.
+        unsafe { (self.0.tables.device.close_window)(self.0.object.ctx, window) }
     }
 
     /// Listens.

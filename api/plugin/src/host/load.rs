@@ -1,20 +1,22 @@
-//! Loading a plugin, and reading one without running it.
+//! Loading a plugin.
 
 use std::ffi::c_void;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::{fmt, ptr};
 
 use abi_stable::library::{AbiHeaderRef, LibHeader, LibraryError};
-use abi_stable::prefix_type::PrefixTypeTrait;
 
-use super::{Device, call};
+use super::inspect::{Root, inspect};
+use super::{Device, c_root, call};
 use crate::export::Export;
 use crate::ops::{
-    ChannelOps, DeviceOps, ListenerOps, Param, ProbeOps, ProbeSink, ProviderOps, QueueOps, RawConfig, Str,
+    ChannelOps, DeviceOps, ListenerOps, Param, ProbeOps, ProbeSink, ProviderOps, QueueOps, RawConfig, SrqOps,
+    Str,
 };
 use crate::provider::{Config, Failure, Probe, Provider};
 use crate::wire::Status;
-use crate::{ABI_MAJOR, ABI_OLDEST_MAJOR, Note, PluginModuleRef};
+use crate::{ABI_MAJOR, ABI_OLDEST_MAJOR, Note, PluginModule, PluginModuleRef};
 
 /// The tables of a plugin; plugins are never unloaded, so they live for ever.
 #[derive(Clone, Copy)]
@@ -23,8 +25,42 @@ pub(super) struct Tables {
     pub(super) device: &'static DeviceOps,
     pub(super) channel: &'static ChannelOps,
     pub(super) queue: &'static QueueOps,
+    pub(super) srq: &'static SrqOps,
     pub(super) listener: &'static ListenerOps,
     pub(super) probe: Option<&'static ProbeOps>,
+}
+
+impl Tables {
+    /// Those of a provider linked into this process.
+    pub(super) fn of_module(module: &PluginModule) -> Tables {
+        Tables {
+            provider: module.provider,
+            device: module.device,
+            channel: module.channel,
+            queue: module.queue,
+            srq: module.srq,
+            listener: module.listener,
+            #[cfg(not(feature = "abi-minor-0"))]
+            probe: Some(module.probe),
+            #[cfg(feature = "abi-minor-0")]
+            probe: None,
+        }
+    }
+
+    fn of_loaded(module: PluginModuleRef) -> Tables {
+        Tables {
+            provider: module.provider(),
+            device: module.device(),
+            channel: module.channel(),
+            queue: module.queue(),
+            srq: module.srq(),
+            listener: module.listener(),
+            #[cfg(not(feature = "abi-minor-0"))]
+            probe: module.probe(),
+            #[cfg(feature = "abi-minor-0")]
+            probe: None,
+        }
+    }
 }
 
 /// A loaded plugin. Cheap to clone.
@@ -36,6 +72,18 @@ pub struct Plugin {
     description: String,
     abi: (u32, u32),
     path: Option<PathBuf>,
+    wraps: Vec<Wrap>,
+}
+
+/// Puts a layer over a device that was just opened.
+pub type Wrap = Arc<dyn Fn(Device, &Config) -> Result<Device, Failure> + Send + Sync>;
+
+/// What a plugin's root says, however the loader got at it.
+pub(super) struct Loaded {
+    pub(super) tables: Tables,
+    pub(super) abi: (u32, u32),
+    /// Name, version, description.
+    pub(super) texts: [String; 3],
 }
 
 /// Why a file is no plugin this host can use.
@@ -90,107 +138,47 @@ impl std::error::Error for LoadError {
     }
 }
 
-/// What a plugin's file says of itself, read without running any of it: interface version, name, version.
-pub fn inspect(path: &Path) -> Result<((u32, u32), String, String), LoadError> {
-    read(path).map(|(said, _)| said)
-}
-
-/// Interface version, name, version.
-type Said = ((u32, u32), String, String);
-
-/// What every plugin exports the way to its root module as: this and the name of its crate.
-const HEADER_PREFIX: &str = "dat_plugin_header_";
-
-/// As [`inspect`], and the symbol of the plugin's header, if it exports one.
-fn read(path: &Path) -> Result<(Said, Option<String>), LoadError> {
-    use object::{Object as _, ObjectSection as _, ObjectSymbol as _};
-    // Of ten megabytes a few pages matter: headers, the note, the dynamic symbols.
-    let file = std::fs::File::open(path).map_err(LoadError::Unreadable)?;
-    if !file.metadata().map_err(LoadError::Unreadable)?.is_file() {
-        return Err(LoadError::NotALibrary("it is no regular file".into()));
-    }
-    let pages = object::ReadCache::new(file);
-    let file = object::File::parse(&pages).map_err(|error| LoadError::NotALibrary(error.to_string()))?;
-    if file.kind() != object::ObjectKind::Dynamic {
-        return Err(LoadError::NotALibrary(format!("it is of kind {:?}", file.kind())));
-    }
-    let own = if cfg!(target_arch = "x86_64") {
-        object::Architecture::X86_64
-    } else if cfg!(target_arch = "aarch64") {
-        object::Architecture::Aarch64
-    } else {
-        file.architecture()
-    };
-    if file.architecture() != own {
-        return Err(LoadError::NotALibrary(format!("it is for {:?}", file.architecture())));
-    }
-    let section = file.section_by_name(Note::SECTION).ok_or(LoadError::NotAPlugin)?;
-    let data = section.data().map_err(|error| LoadError::NotALibrary(error.to_string()))?;
-    let (major, minor, name, version) = Note::parse(data).ok_or(LoadError::NotAPlugin)?;
-    let mut symbols = file.dynamic_symbols().filter(|symbol| !symbol.is_undefined());
-    let header = symbols.find_map(|symbol| symbol.name().ok().filter(|n| n.starts_with(HEADER_PREFIX)));
-    Ok((((major, minor), name, version), header.map(str::to_owned)))
-}
-
 impl Plugin {
     /// Loads a plugin from its file. It stays loaded for the life of the process.
     pub fn load(path: &Path) -> Result<Plugin, LoadError> {
-        let ((abi, ..), symbol) = read(path)?;
-        if !(ABI_OLDEST_MAJOR..=ABI_MAJOR).contains(&abi.0) {
-            return Err(LoadError::Version { plugin: abi });
-        }
-        let symbol = symbol.ok_or_else(|| {
-            LoadError::Layout(format!("it exports no symbol {HEADER_PREFIX} with its name"))
-        })?;
+        let inspection = inspect(path)?;
+        inspection.verdict()?;
         // Every symbol resolved now, not in the middle of a run; nothing visible to other libraries; never unloaded.
         let flags = libloading::os::unix::RTLD_NOW | libloading::os::unix::RTLD_LOCAL | RTLD_NODELETE;
         // SAFETY: running the library's constructors is what loading a plugin means; the file passed the checks above,
         // and the registry's for trust.
         let library = unsafe { libloading::os::unix::Library::open(Some(path), flags) }
             .map_err(|error| LoadError::Loader(loader_said(&error)))?;
-        // SAFETY: a symbol of this name is a header of abi_stable's, by `export_provider`; `upgrade` compares its magic
-        // number and version before anything else is read; the library is never unloaded.
-        let header = unsafe {
-            let header = *library
-                .get::<AbiHeaderRef>(symbol.as_bytes())
-                .map_err(|error| LoadError::Loader(loader_said(&error)))?;
-            std::mem::forget(library);
-            header.upgrade().map_err(load_error)?
+        let loaded = match &inspection.root {
+            Root::Header(symbol) => rust_root(library, symbol, inspection.abi.1)?,
+            _ => c_root::load(library, inspection.abi)?,
         };
-        let module = root_module(header, abi.1)?;
-        Plugin::start(module, Some(path.to_owned()))
+        Plugin::start(loaded, Some(path.to_owned()))
     }
 
     /// The same of a provider linked into this process, without a file.
     pub fn of<P: Provider>() -> Plugin {
-        let module = Export::<P>::module().leak_into_prefix();
-        Plugin::start(module, None).expect("a provider of this process starts")
+        let module = Export::<P>::module();
+        let texts = [P::INFO.name, P::INFO.version, P::INFO.description].map(str::to_owned);
+        let abi = (module.abi_major, module.abi_minor);
+        let loaded = Loaded { tables: Tables::of_module(&module), abi, texts };
+        Plugin::start(loaded, None).expect("a provider of this process starts")
     }
 
-    fn start(module: PluginModuleRef, path: Option<PathBuf>) -> Result<Plugin, LoadError> {
-        let tables = Tables {
-            provider: module.provider(),
-            device: module.device(),
-            channel: module.channel(),
-            queue: module.queue(),
-            listener: module.listener(),
-            #[cfg(not(feature = "abi-minor-0"))]
-            probe: module.probe(),
-            #[cfg(feature = "abi-minor-0")]
-            probe: None,
-        };
-        // SAFETY: constant texts of a plugin that stays loaded.
-        let [name, version, description] = unsafe {
-            [module.name().text(), module.version().text(), module.description().text()]
-                .map(|t| t.into_owned())
-        };
+    /// The plugin with a layer over every device it opens; later ones go over earlier ones.
+    pub fn wrapped(mut self, wrap: Wrap) -> Plugin {
+        self.wraps.push(wrap);
+        self
+    }
+
+    fn start(loaded: Loaded, path: Option<PathBuf>) -> Result<Plugin, LoadError> {
+        let Loaded { tables, abi, texts: [name, version, description] } = loaded;
         // SAFETY: the first call into the plugin, with a table that lives for ever.
         let status = unsafe { (tables.provider.init)(&crate::log::HOST, crate::log::host_level()) };
         if status.0 < 0 {
             return Err(LoadError::Init(status));
         }
-        let abi = (module.abi_major(), module.abi_minor());
-        Ok(Plugin { tables, name, version, description, abi, path })
+        Ok(Plugin { tables, name, version, description, abi, path, wraps: Vec::new() })
     }
 
     /// Short name, as in `shm`.
@@ -224,7 +212,8 @@ impl Plugin {
             // SAFETY: the configuration lives for the call; places for the answer and the sentence.
             call(ptr::null(), |out, m| unsafe { (self.tables.provider.open)(raw, out, m) })
         })?;
-        Device::open(self.tables, ctx)
+        let device = Device::open(self.tables, ctx)?;
+        self.wraps.iter().try_fold(device, |device, wrap| wrap(device, config))
     }
 
     /// What the provider would use, and why not the rest. Empty for a plugin of interface 1.0.
@@ -252,6 +241,30 @@ impl fmt::Debug for Plugin {
 
 const RTLD_NODELETE: i32 = 0x1000;
 
+/// The root of a plugin in Rust.
+fn rust_root(
+    library: libloading::os::unix::Library,
+    symbol: &str,
+    minor: u32,
+) -> Result<Loaded, LoadError> {
+    // SAFETY: a symbol of this name is a header of abi_stable's, by `export_provider`; `upgrade` compares its magic
+    // number and version before anything else is read; the library is never unloaded.
+    let header = unsafe {
+        let header = *library
+            .get::<AbiHeaderRef>(symbol.as_bytes())
+            .map_err(|error| LoadError::Loader(loader_said(&error)))?;
+        std::mem::forget(library);
+        header.upgrade().map_err(load_error)?
+    };
+    let module = root_module(header, minor)?;
+    // SAFETY: constant texts of a plugin that stays loaded.
+    let texts = unsafe {
+        [module.name().text(), module.version().text(), module.description().text()].map(|t| t.into_owned())
+    };
+    let abi = (module.abi_major(), module.abi_minor());
+    Ok(Loaded { tables: Tables::of_loaded(module), abi, texts })
+}
+
 /// The root module, its layout compared with what a plugin of this minor version has.
 fn root_module(header: &LibHeader, minor: u32) -> Result<PluginModuleRef, LoadError> {
     #[cfg(not(feature = "abi-minor-0"))]
@@ -267,7 +280,7 @@ fn root_module(header: &LibHeader, minor: u32) -> Result<PluginModuleRef, LoadEr
 }
 
 /// The dynamic loader's own words, which libloading keeps below its error.
-fn loader_said(error: &libloading::Error) -> String {
+pub(super) fn loader_said(error: &libloading::Error) -> String {
     std::error::Error::source(error).map_or_else(|| error.to_string(), |source| source.to_string())
 }
 

@@ -6,21 +6,32 @@
 //! Segments can be had from a [`SpanTable`] only, which checks them against registered memory; that is why posting is
 //! safe.
 
+mod batch;
+mod c_root;
 mod channel;
 mod device;
 mod fork;
+mod inspect;
+mod layer;
 mod load;
 mod memory;
 mod queue;
 mod spans;
+mod srq;
+mod window;
 
+pub use batch::{BATCH, Batch, RecvBatch};
 pub use channel::{Channel, Remote};
 pub use device::{Device, Listener};
 pub use fork::ForkGuard;
-pub use load::{LoadError, Plugin, inspect};
+pub use inspect::{Inspection, Root, inspect};
+pub use layer::{Below, BelowChannel, BelowListener, BelowQueue, BelowSrq};
+pub use load::{LoadError, Plugin, Wrap};
 pub use memory::{Memory, Registration};
 pub use queue::Queue;
 pub use spans::{SpanError, SpanTable};
+pub use srq::Srq;
+pub use window::Window;
 
 use crate::ops::{Ctx, Message};
 use crate::provider::Failure;

@@ -38,7 +38,7 @@ fn a_post_that_contradicts_itself_is_refused() {
     let post = |opcode, segments: &[_], total, remote| {
         a.channel.post(opcode, PostFlag(0xFFFF), 1, segments, total, remote)
     };
-    assert_eq!(post(Opcode(3), &one, 8, none), Status::INVALID);
+    assert_eq!(post(Opcode::FETCH_ADD, &one, 8, none), Status::INVALID);
     assert_eq!(post(Opcode(u16::MAX), &[], 0, none), Status::INVALID);
     assert_eq!(post(Opcode::SEND, &one, 9, none), Status::INVALID);
     assert_eq!(post(Opcode::SEND, &[], u64::MAX, none), Status::INVALID);
@@ -57,9 +57,9 @@ fn a_post_that_contradicts_itself_is_refused() {
 fn a_direction_without_a_queue_takes_no_posts() {
     let device = device("half", &[]);
     let queue = Arc::new(device.open_queue(0).unwrap());
-    let channel = device.open_channel(&attr(1, 0), Some(&queue), None).unwrap();
+    let channel = device.open_channel(&attr(1, 0), Some(&queue), None, None).unwrap();
     assert_eq!(channel.post_recv(PostFlag::NONE, 0, &[], 0), Status::INVALID);
-    let other = device.open_channel(&ChannelAttr::default(), None, Some(&queue)).unwrap();
+    let other = device.open_channel(&ChannelAttr::default(), None, Some(&queue), None).unwrap();
     assert_eq!(
         other.post_recv(PostFlag::NONE, 0, &[], 0),
         Status::NO_RESOURCE,
@@ -71,7 +71,7 @@ fn a_direction_without_a_queue_takes_no_posts() {
 fn what_the_device_does_not_offer_is_refused() {
     let device = device("offer", &[]);
     let offered = *device.attr();
-    let open = |attr: ChannelAttr| device.open_channel(&attr, None, None).map_err(|f| f.status);
+    let open = |attr: ChannelAttr| device.open_channel(&attr, None, None, None).map_err(|f| f.status);
     let base = attr(1, 0);
     let max = ChannelAttr {
         max_requests: offered.max_requests_per_channel,
@@ -95,7 +95,7 @@ fn what_the_device_does_not_offer_is_refused() {
     assert_eq!(device.open_queue(depth + 1).unwrap_err().status, Status::NO_RESOURCE);
     let memory = Memory::heap(16);
     let register = |access| device.register(memory.clone(), access, 0).map(drop).map_err(|f| f.status);
-    assert_eq!(register(Access(0x40)), Err(Status::INVALID));
+    assert_eq!(register(Access(0x100)), Err(Status::INVALID));
     assert_eq!(register(ALL), Ok(()));
     assert_eq!(device.register(Memory::heap(0), ALL, 0).unwrap_err().status, Status::INVALID);
 }
@@ -104,7 +104,7 @@ fn what_the_device_does_not_offer_is_refused() {
 fn limits_of_the_device_hold_and_closing_makes_room() {
     let device = device("counts", &[("max_channels", "2"), ("max_regions", "1")]);
     assert_eq!((device.attr().max_channels, device.attr().max_regions), (2, 1));
-    let open = || device.open_channel(&attr(1, 0), None, None);
+    let open = || device.open_channel(&attr(1, 0), None, None, None);
     let first = open().unwrap();
     let _second = open().unwrap();
     assert_eq!(open().unwrap_err().status, Status::NO_RESOURCE);
@@ -127,9 +127,9 @@ fn injected_failures_hit_the_named_calls_only() {
         let device = device(&network, &[("fail", failing)]);
         let good = crate::setup::device(&network, &[]);
         let param = ConnectParam { addr: LOCALHOST.into(), port: 1, qos: 0, data: b"" };
-        let channel = device.open_channel(&attr(1, 0), None, None);
+        let channel = device.open_channel(&attr(1, 0), None, None, None);
         let on = channel.as_ref().ok();
-        let good_channel = good.open_channel(&attr(1, 0), None, None).unwrap();
+        let good_channel = good.open_channel(&attr(1, 0), None, None, None).unwrap();
         // An accept of no request fails anyhow; what counts is how.
         let accept = on.unwrap_or(&good_channel).accept(1, b"");
         let connect = on.unwrap_or(&good_channel).connect(&param);

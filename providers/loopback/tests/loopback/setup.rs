@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use dat_loopback::Loopback;
-use dat_plugin::host::{Channel, Device, Memory, Plugin, Queue, Remote, SpanTable};
+use dat_plugin::host::{Channel, Device, Memory, Plugin, Queue, Remote, SpanTable, Srq};
 use dat_plugin::{
     Access, ChannelAttr, Completion, CompletionFlag, CompletionStatus, Config, ConnectParam, Event,
     EventKind, Failure, Keys, Opcode, PostFlag, Segment, SockAddr, Status,
@@ -82,8 +82,16 @@ impl Side {
     pub fn new(device: &Device, user: u64, domain: u32) -> Side {
         let sends = Arc::new(device.open_queue(16).unwrap());
         let recvs = Arc::new(device.open_queue(16).unwrap());
-        let channel = device.open_channel(&attr(user, domain), Some(&sends), Some(&recvs)).unwrap();
+        let channel = device.open_channel(&attr(user, domain), Some(&sends), Some(&recvs), None).unwrap();
         Side { device: device.clone(), channel, sends, recvs, spans: SpanTable::new(), user, domain }
+    }
+
+    /// A side whose receives come out of `srq`.
+    pub fn sharing(device: &Device, user: u64, domain: u32, srq: &Arc<Srq>) -> Side {
+        let mut side = Side::new(device, user, domain);
+        let attr = attr(user, domain);
+        side.channel = device.open_channel(&attr, Some(&side.sends), Some(&side.recvs), Some(srq)).unwrap();
+        side
     }
 
     pub fn connect(&self, port: u64, data: &[u8]) {

@@ -8,7 +8,7 @@ use dat_kit::Stretch;
 use super::target::List;
 use crate::bytes;
 use crate::link::Link;
-use crate::lock::Lock;
+use dat_sync::Lock;
 use crate::segment::{map_shared, unmap};
 
 /// The mapped memory of one peer device.

@@ -102,7 +102,7 @@ impl Host {
             max_message: 1 << 24,
         };
         change(&mut attr);
-        let channel = self.device.open_channel(&attr, Some(&send), Some(&recv)).unwrap();
+        let channel = self.device.open_channel(&attr, Some(&send), Some(&recv), None).unwrap();
         End { channel, send, recv, user }
     }
 

@@ -1,12 +1,15 @@
 //! The commands, one file or folder each.
 
 mod check;
+mod conformance;
 mod explain;
 mod info;
+mod inspect;
 mod pages;
 pub(crate) mod perf;
 pub(crate) mod ping;
 mod providers;
+mod stats;
 
 use std::process::ExitCode;
 
@@ -24,6 +27,11 @@ pub fn run(shared: &Shared, command: Command) -> Outcome<ExitCode> {
         Command::Check(check) => check::run(shared, &check),
         Command::Ping(ping) => ping::run(shared, &ping),
         Command::Perf(perf) => perf::run(shared, &perf),
+        Command::Conformance(conformance) => Ok(conformance::run(shared, &conformance)),
+        Command::ConformancePeer(tested) => conformance::peer(shared, &tested),
+        Command::Inspect(inspect) => inspect::run(shared, &inspect),
+        Command::InspectChild { library } => inspect::child(&library),
+        Command::Stats(stats) => stats::run(shared, &stats),
         Command::Peer(peer) => serve::as_child(shared, &peer),
         Command::Man { folder } => pages::man(&folder),
         Command::Completions { shell } => pages::completions(shell),

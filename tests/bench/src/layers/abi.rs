@@ -25,7 +25,7 @@ impl Abi {
             [0, 1].map(|i: usize| Arc::new(devices[i].open_queue(4 * BATCH as u32).expect("a queue")));
         let channels = [0, 1].map(|i: usize| {
             devices[i]
-                .open_channel(&channel_attr(i as u64 + 1), Some(&queues[i]), Some(&queues[i]))
+                .open_channel(&channel_attr(i as u64 + 1), Some(&queues[i]), Some(&queues[i]), None)
                 .expect("a channel")
         });
         let spans = SpanTable::new();

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use dat_conformance::{Expected, Filter, PeerCommand, Subject, peer_main, run};
+use dat_conformance::{Expected, Filter, Options, PeerCommand, Subject, peer_main, run_with};
 use dat_engine::Plugin;
 use dat_plugin::Config;
 use tracing_subscriber::filter::LevelFilter;
@@ -16,6 +16,7 @@ usage: dat-conformance loopback [OPTIONS]
   --param KEY=VALUE  parameter of the provider; may be repeated
   --filter PREFIX    run only clauses whose name begins so, as in C-09; may be repeated
   --expected FILE    clauses expected to fail, lines of C-nnn = \"reason\"
+  --repeat COUNT     run all of it so many times; a clause has to hold each time
   --scale FACTOR     multiply all deadlines, for slow devices (default 1)
   --one-process      peers are adapters of this process instead of processes
   --faults           the provider has the parameter `fail` of the loopback provider
@@ -35,6 +36,7 @@ struct Args {
     filters: Vec<String>,
     expected: Option<PathBuf>,
     scale: Option<f64>,
+    repeat: Option<u32>,
     one_process: bool,
     faults: bool,
     json: Option<PathBuf>,
@@ -80,7 +82,8 @@ fn start(args: Args) -> Result<ExitCode, String> {
         Some(path) => Expected::read(path)?,
         None => Expected::default(),
     };
-    let report = run(subject, &Filter::prefixes(args.filters), &expected);
+    let options = Options { repeat: args.repeat.unwrap_or(1), ..Options::default() };
+    let report = run_with(subject, &Filter::prefixes(args.filters), &expected, &options);
     print!("{}", report.to_text(args.verbose));
     let write = |path: &Option<PathBuf>, text: String| match path {
         Some(path) => std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display())),
@@ -127,6 +130,10 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Args, String> {
             "--scale" => {
                 let text = value()?;
                 args.scale = Some(text.parse().map_err(|_| format!("--scale {text}: no number"))?);
+            }
+            "--repeat" => {
+                let text = value()?;
+                args.repeat = Some(text.parse().map_err(|_| format!("--repeat {text}: no count"))?);
             }
             "--one-process" => args.one_process = true,
             "--faults" => args.faults = true,

@@ -66,18 +66,39 @@ pub(crate) enum Command {
     Free {
         handle: u32,
     },
-    Send {
+    Post {
         ep: u32,
-        lmr: u32,
-        offset: u64,
-        len: u32,
+        /// Region, offset, length.
+        segment: (u32, u64, u32),
         cookie: u64,
         flags: u32,
+        what: Posted,
     },
     Recv {
         ep: u32,
         segments: Vec<(u32, u64, u32)>,
         cookie: u64,
+    },
+    Rmr {
+        pz: u32,
+    },
+    Bind {
+        rmr: u32,
+        segment: (u32, u64, u32),
+        privileges: u32,
+        ep: u32,
+        cookie: u64,
+    },
+    CommonConnect {
+        ep: u32,
+        address: SocketAddr,
+        ms: u64,
+    },
+    /// Qualities of service offered.
+    Qos,
+    Handoff {
+        cr: u32,
+        port: u64,
     },
     Store {
         lmr: u32,
@@ -96,6 +117,20 @@ pub(crate) enum Command {
     },
 }
 
+/// A request to post, besides its local segment.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) enum Posted {
+    Send,
+    Write { to: Far },
+    Read { from: Far },
+    SendInvalidate { context: u32 },
+    SendImmed { value: u32 },
+    WriteImmed { to: Far, value: u32 },
+}
+
+/// Address, length, key of memory at the other side.
+pub(crate) type Far = (u64, u32, u32);
+
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Answer {
     Done,
@@ -107,7 +142,10 @@ pub(crate) enum Answer {
     State(String),
     Bytes(Vec<u8>),
     Nothing,
-    Dto { ep: u64, cookie: u64, status: u32, operation: u32, length: u64 },
+    Dto { ep: u64, cookie: u64, status: u32, operation: u32, length: u64, value: u32 },
+    Bound { cookie: u64, status: u32 },
+    Context(u32),
+    Offered(u32),
     Arrived { cr: u32 },
     Connection { ep: u64, kind: u32, data: Vec<u8> },
     Other(String),

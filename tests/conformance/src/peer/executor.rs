@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use dat_engine::{ConnectOptions, Cr, Ep, Evd, Ia, Lmr, Psp, Pz};
+use dat_engine::{ConnectOptions, Cr, Ep, Evd, Ia, Lmr, Psp, Pz, Rmr};
 use dat_types::{
-    CloseFlags, CompletionFlags, Error, EvdFlags, EventData, ObjectId, Privileges, PspFlags, Timeout,
+    CloseFlags, CompletionFlags, Error, EvdFlags, EventData, LmrTriplet, ObjectId, Privileges, PspFlags,
+    RmrTriplet, Timeout,
 };
 
-use super::command::{Answer, Command, Refusal};
+use super::command::{Answer, Command, Far, Posted, Refusal};
 
 /// An adapter and the objects a peer was told to make.
 pub(crate) struct World {
@@ -22,6 +23,7 @@ enum Object {
     Ep(Ep),
     Psp(Psp),
     Cr(Cr),
+    Rmr(Rmr),
 }
 
 type Result<T> = std::result::Result<T, Refusal>;
@@ -53,6 +55,7 @@ impl World {
     getter!(lmr, Lmr);
     getter!(ep, Ep);
     getter!(cr, Cr);
+    getter!(rmr, Rmr);
 
     fn keep(&mut self, object: Object) -> u32 {
         self.objects.push(Some(object));
@@ -96,6 +99,12 @@ impl World {
                 let port = psp.conn_qual();
                 Ok(Answer::Listening { handle: self.keep(Object::Psp(psp)), port })
             }
+            Command::Rmr { pz } => {
+                let rmr = self.ia.rmr_create(self.pz(*pz)?)?;
+                let id = rmr.id();
+                Ok(self.made(Object::Rmr(rmr), id))
+            }
+            Command::Qos => Ok(Answer::Offered(self.ia.provider_query()?.qos_supported.0)),
             Command::Free { handle } => self.free(*handle),
             Command::Wait { evd, ms } => self.wait(*evd, *ms),
             Command::Request { cr } => {
@@ -121,10 +130,14 @@ impl World {
                 };
                 self.ep(*ep)?.connect(&options)?;
             }
+            Command::CommonConnect { ep, address, ms } => {
+                self.ep(*ep)?.common_connect(*address, Timeout::from(Duration::from_millis(*ms)), b"")?;
+            }
             Command::Accept { cr, ep, data } => {
                 let ep = ep.map(|ep| self.ep(ep)).transpose()?;
                 self.cr(*cr)?.accept(ep, data)?;
             }
+            Command::Handoff { cr, port } => self.cr(*cr)?.handoff(*port)?,
             Command::Reject { cr, data } => self.cr(*cr)?.reject(data)?,
             Command::Disconnect { ep, graceful } => {
                 let flags = if *graceful { CloseFlags::Graceful } else { CloseFlags::Abrupt };
@@ -139,9 +152,16 @@ impl World {
 
     fn on_memory(&mut self, command: &Command) -> Result<Answer> {
         match command {
-            Command::Send { ep, lmr, offset, len, cookie, flags } => {
+            Command::Post { ep, segment: (lmr, offset, len), cookie, flags, what } => {
                 let segment = self.lmr(*lmr)?.triplet(*offset, *len);
-                self.ep(*ep)?.post_send(&[segment], *cookie, CompletionFlags::from_bits_retain(*flags))?;
+                self.post(*ep, &[segment], *cookie, CompletionFlags::from_bits_retain(*flags), *what)?;
+            }
+            Command::Bind { rmr, segment: (lmr, offset, len), privileges, ep, cookie } => {
+                let (lmr, rights) = (self.lmr(*lmr)?, Privileges::from_bits_retain(*privileges));
+                let address = lmr.memory().addr() + offset;
+                let (ep, none) = (self.ep(*ep)?, CompletionFlags::empty());
+                let context = self.rmr(*rmr)?.bind(Some(lmr), address, *len, rights, ep, *cookie, none)?;
+                return Ok(Answer::Context(context));
             }
             Command::Recv { ep, segments, cookie } => {
                 let mut iov = Vec::new();
@@ -161,6 +181,27 @@ impl World {
         Ok(Answer::Done)
     }
 
+    fn post(
+        &self,
+        ep: u32,
+        iov: &[LmrTriplet],
+        cookie: u64,
+        flags: CompletionFlags,
+        what: Posted,
+    ) -> Result<()> {
+        let ep = self.ep(ep)?;
+        let far = |(address, length, context): Far| RmrTriplet { address, length, context };
+        match what {
+            Posted::Send => ep.post_send(iov, cookie, flags),
+            Posted::Write { to } => ep.post_rdma_write(iov, cookie, far(to), flags),
+            Posted::Read { from } => ep.post_rdma_read(iov, cookie, far(from), flags),
+            Posted::SendInvalidate { context } => ep.post_send_with_invalidate(iov, cookie, flags, context),
+            Posted::SendImmed { value } => ep.post_send_immed(iov, cookie, value, flags),
+            Posted::WriteImmed { to, value } => ep.post_rdma_write_immed(iov, cookie, far(to), value, flags),
+        }?;
+        Ok(())
+    }
+
     fn free(&mut self, handle: u32) -> Result<Answer> {
         match self.objects.get(handle as usize) {
             Some(Some(Object::Pz(pz))) => pz.free()?,
@@ -168,6 +209,7 @@ impl World {
             Some(Some(Object::Lmr(lmr))) => lmr.free()?,
             Some(Some(Object::Ep(ep))) => ep.free()?,
             Some(Some(Object::Psp(psp))) => psp.free()?,
+            Some(Some(Object::Rmr(rmr))) => rmr.free()?,
             _ => return Err(Refusal { text: format!("handle {handle} is nothing that can be freed") }),
         }
         self.objects[handle as usize] = None;
@@ -189,7 +231,9 @@ impl World {
                 status: dto.status as u32,
                 operation: dto.operation as u32,
                 length: dto.length,
+                value: dto.value,
             },
+            EventData::RmrBind { cookie, status, .. } => Answer::Bound { cookie, status: status as u32 },
             EventData::ConnectionRequest { cr, .. } => {
                 let cr = self.ia.cr(cr)?;
                 Answer::Arrived { cr: self.keep(Object::Cr(cr)) }

@@ -8,7 +8,7 @@ use dat_types::{
 };
 
 use super::Peer;
-use super::command::{Answer, AttrSpec, Command};
+use super::command::{Answer, AttrSpec, Command, Posted};
 use crate::check::{Outcome, Stop, fail, same};
 use crate::side::{REGION, Side};
 
@@ -65,7 +65,7 @@ impl RemoteSide {
             made(&peer, Command::Evd { qlen, flags: flags.bits() }).map(|made| made.0)
         };
         let recv = evd(128, EvdFlags::DTO)?;
-        let request_evd = evd(128, EvdFlags::DTO)?;
+        let request_evd = evd(128, EvdFlags::DTO | EvdFlags::RMR_BIND)?;
         let conn = evd(16, EvdFlags::CONNECTION)?;
         let crs = evd(backlog, EvdFlags::CR)?;
         let region = region(&peer, pz, REGION, Privileges::ALL)?;
@@ -127,6 +127,11 @@ impl RemoteSide {
         self.tell(Command::Reject { cr: request.cr, data: data.to_vec() })
     }
 
+    /// Hands a request over to another service point.
+    pub(crate) fn hand_over(&self, request: &RemoteRequest, port: u64) -> Outcome {
+        self.tell(Command::Handoff { cr: request.cr, port })
+    }
+
     /// Connects to a service point of A's.
     pub(crate) fn connect_to(&self, a: &Side, port: u64, data: &[u8], ms: u64) -> Outcome {
         let address = (a.ia.query()?.address, 0).into();
@@ -149,12 +154,13 @@ impl RemoteSide {
 
     fn dto(&self, evd: u32) -> Result<DtoCompletion, Stop> {
         match self.wait(evd, "a completion")? {
-            Answer::Dto { ep, cookie, status, operation, length } => Ok(DtoCompletion {
+            Answer::Dto { ep, cookie, status, operation, length, value } => Ok(DtoCompletion {
                 ep: ObjectId(ep),
                 cookie,
                 status: dto_status(status)?,
                 operation: dto_operation(operation)?,
                 length,
+                value,
             }),
             other => fail(format!("an event at B that is no completion: {other:?}")),
         }
@@ -203,7 +209,80 @@ impl RemoteSide {
         cookie: u64,
         flags: dat_types::CompletionFlags,
     ) -> Outcome {
-        self.tell(Command::Send { ep: self.ep, lmr: self.lmr, offset, len, cookie, flags: flags.bits() })
+        self.post(offset, len, cookie, flags, Posted::Send)
+    }
+
+    /// Posts something else than a send.
+    pub(crate) fn post(
+        &self,
+        offset: u64,
+        len: u32,
+        cookie: u64,
+        flags: dat_types::CompletionFlags,
+        what: Posted,
+    ) -> Outcome {
+        let segment = (self.lmr, offset, len);
+        self.tell(Command::Post { ep: self.ep, segment, cookie, flags: flags.bits(), what })
+    }
+
+    /// An RDMA write to memory of A's.
+    pub(crate) fn write(&self, len: u32, cookie: u64, to: RmrTriplet) -> Outcome {
+        let to = (to.address, to.length, to.context);
+        self.post(0, len, cookie, dat_types::CompletionFlags::empty(), Posted::Write { to })
+    }
+
+    /// An RDMA read of memory of A's.
+    pub(crate) fn read(&self, len: u32, cookie: u64, from: RmrTriplet) -> Outcome {
+        let from = (from.address, from.length, from.context);
+        self.post(0, len, cookie, dat_types::CompletionFlags::empty(), Posted::Read { from })
+    }
+
+    /// The next completion of a request has this cookie and status.
+    pub(crate) fn completes(&self, cookie: u64, status: DtoStatus) -> Result<DtoCompletion, Stop> {
+        let dto = self.requested()?;
+        same("request at B (cookie, status)", (dto.cookie, dto.status), (cookie, status))?;
+        Ok(dto)
+    }
+
+    /// A memory window of B's over part of its region, bound on its endpoint; its context.
+    pub(crate) fn window(
+        &self,
+        offset: u64,
+        len: u32,
+        privileges: Privileges,
+        cookie: u64,
+    ) -> Result<RmrTriplet, Stop> {
+        let (rmr, _) = made(&self.peer, Command::Rmr { pz: self.pz })?;
+        let segment = (self.lmr, offset, len);
+        let privileges = privileges.bits();
+        match self.peer.call(Command::Bind { rmr, segment, privileges, ep: self.ep, cookie })? {
+            Answer::Context(context) => Ok(RmrTriplet { address: self.addr + offset, length: len, context }),
+            _ => odd("Bind"),
+        }
+    }
+
+    /// The next event on the request dispatcher is the completion of a bind.
+    pub(crate) fn bound(&self, cookie: u64) -> Outcome {
+        match self.wait(self.request_evd, "the completion of a bind")? {
+            Answer::Bound { cookie: seen, status } => {
+                same("bind at B (cookie, status)", (seen, dto_status(status)?), (cookie, DtoStatus::Success))
+            }
+            other => fail(format!("an event at B that is no bind completion: {other:?}")),
+        }
+    }
+
+    /// Connects to the socket address of a common service point of A's.
+    pub(crate) fn common_connect(&self, address: SocketAddr) -> Outcome {
+        let ms = self.peer.kit.long().as_millis() as u64;
+        self.tell(Command::CommonConnect { ep: self.ep, address, ms })
+    }
+
+    /// The qualities of service B's adapter offers.
+    pub(crate) fn qos(&self) -> Result<u32, Stop> {
+        match self.peer.call(Command::Qos)? {
+            Answer::Offered(bits) => Ok(bits),
+            _ => odd("Qos"),
+        }
     }
 
     pub(crate) fn disconnect(&self, graceful: bool) -> Outcome {
@@ -298,7 +377,19 @@ fn dto_status(value: u32) -> Result<DtoStatus, Stop> {
 
 fn dto_operation(value: u32) -> Result<DtoOperation, Stop> {
     use DtoOperation::*;
-    let all = [Send, RdmaWrite, RdmaRead, Receive, ReceiveWithInvalidate, BindMw];
+    let all = [
+        Send,
+        RdmaWrite,
+        RdmaRead,
+        Receive,
+        ReceiveWithInvalidate,
+        BindMw,
+        RdmaWriteImmed,
+        RecvImmed,
+        FetchAdd,
+        CmpSwap,
+        RecvMsgImmed,
+    ];
     named(value, all.into_iter().find(|operation| *operation as u32 == value), "operation")
 }
 

@@ -11,8 +11,9 @@ pub fn ping_pong(link: &mut Link, messages: u32, length: u32) -> Outcome {
     link.tell(Control::Done)?;
     for _ in 0..messages {
         let message = link.receive()?;
-        link.release(message)?;
         link.send(0, length, false)?;
+        // Posted again while the answer travels; others are posted still, one at least.
+        link.release(message)?;
     }
     link.settle(0)
 }

@@ -1,0 +1,134 @@
+//! Event dispatchers.
+
+use std::sync::Arc;
+
+use dat_types::{EvdFlags, ReturnType, Subtype, Timeout};
+
+use crate::abi::*;
+use crate::code::{Code, NOT_IMPLEMENTED, Outcome, check_query, code, ensure, handle as bad_handle, parameter, put};
+use crate::event::{convert, event_number};
+use crate::handle::{self, epoch};
+use crate::object::{Evd, find, find_ia};
+use crate::{counter, event};
+
+/// The extension flag of the headers: its events come by the data transfer stream here.
+const EXTENSION: u32 = 0x200;
+
+const BAD: Code = bad_handle(Subtype::Handle1);
+const EMPTY: Code = code(ReturnType::QueueEmpty, Subtype::None);
+
+pub unsafe fn create(ia: Handle, qlen: Count, cno: Handle, flags: u32, out: *mut Handle) -> Outcome {
+    let ia = find_ia(ia)?;
+    ensure(cno.is_null(), bad_handle(Subtype::HandleCno))?;
+    ensure(!out.is_null(), parameter(Subtype::Arg5))?;
+    let flags = EvdFlags::from_bits_retain(flags & !EXTENSION);
+    let engine = ia.engine.evd_create(qlen, flags)?;
+    let handle = ia.adopt(engine.id(), Evd { ia: ia.clone(), counters: Arc::default(), engine })?;
+    // SAFETY: not null, valid.
+    unsafe { put(out, Subtype::Arg5, handle) }
+}
+
+pub unsafe fn query(evd: Handle, mask: u32, out: *mut EvdParam) -> Outcome {
+    let evd = find::<Evd>(evd, Subtype::Handle1)?;
+    let wanted = check_query(mask.into(), 0x1F, Subtype::Arg2, out, Subtype::Arg3)?;
+    let param = evd.engine.query()?;
+    if wanted {
+        let value = EvdParam {
+            ia_handle: evd.ia.handle(),
+            evd_qlen: param.qlen.min(i32::MAX as u32) as Count,
+            evd_state: param.state.bits(),
+            cno_handle: NULL,
+            evd_flags: param.flags.bits(),
+        };
+        // SAFETY: not null, valid.
+        unsafe { out.write(value) };
+    }
+    Ok(())
+}
+
+pub unsafe fn modify_cno(evd: Handle, _cno: Handle) -> Outcome {
+    find::<Evd>(evd, Subtype::Handle1)?;
+    Err(NOT_IMPLEMENTED)
+}
+
+pub unsafe fn enable(evd: Handle) -> Outcome {
+    Ok(find::<Evd>(evd, Subtype::Handle1)?.engine.set_enabled(true)?)
+}
+
+pub unsafe fn disable(evd: Handle) -> Outcome {
+    Ok(find::<Evd>(evd, Subtype::Handle1)?.engine.set_enabled(false)?)
+}
+
+pub unsafe fn set_unwaitable(evd: Handle) -> Outcome {
+    Ok(find::<Evd>(evd, Subtype::Handle1)?.engine.set_waitable(false)?)
+}
+
+pub unsafe fn clear_unwaitable(evd: Handle) -> Outcome {
+    Ok(find::<Evd>(evd, Subtype::Handle1)?.engine.set_waitable(true)?)
+}
+
+/// Blocks, so it holds a reference of its own and is not inside while it does.
+pub unsafe fn wait(handle: Handle, timeout: u32, threshold: Count, out: *mut Event, more: *mut Count) -> Outcome {
+    let evd = find::<Evd>(handle, Subtype::Handle1)?;
+    ensure(!out.is_null(), parameter(Subtype::Arg4))?;
+    ensure(!more.is_null(), parameter(Subtype::Arg5))?;
+    evd.counters.add(counter::EVD_WAIT, 1);
+    match evd.engine.wait(Timeout(timeout), threshold) {
+        Ok((event, queued)) => {
+            let event = convert(&epoch::enter(), &evd, handle, event);
+            // SAFETY: neither is null, both valid.
+            unsafe {
+                out.write(event);
+                more.write(queued as Count);
+            }
+            Ok(())
+        }
+        Err(error) => {
+            // SAFETY: not null, valid.
+            unsafe { more.write(error.nmore as Count) };
+            Err(error.into())
+        }
+    }
+}
+
+/// The hot path of taking completions.
+#[inline]
+pub unsafe fn dequeue(handle: Handle, out: *mut Event) -> Outcome {
+    let guard = epoch::enter();
+    let Some(evd) = handle::get::<Evd>(&guard, handle) else { return Err(BAD) };
+    ensure(!out.is_null(), parameter(Subtype::Arg2))?;
+    evd.counters.add(counter::EVD_DEQUEUE, 1);
+    match evd.engine.poll()? {
+        Some(event) => {
+            evd.counters.add(counter::EVD_FOUND, 1);
+            // SAFETY: not null, valid.
+            unsafe { out.write(event::convert(&guard, evd, handle, event)) };
+            Ok(())
+        }
+        None => {
+            evd.counters.add(counter::EVD_NOT_FOUND, 1);
+            Err(EMPTY)
+        }
+    }
+}
+
+pub unsafe fn resize(evd: Handle, qlen: Count) -> Outcome {
+    Ok(find::<Evd>(evd, Subtype::Handle1)?.engine.resize(qlen)?)
+}
+
+pub unsafe fn post_se(evd: Handle, event: *const Event) -> Outcome {
+    let evd = find::<Evd>(evd, Subtype::Handle1)?;
+    // SAFETY: null or valid.
+    let event = unsafe { event.as_ref() }.ok_or(parameter(Subtype::Arg2))?;
+    ensure(event.event_number == event_number::SOFTWARE, parameter(Subtype::Arg2))?;
+    // SAFETY: a pointer's worth of bytes of a structure the caller filled in; any value is one.
+    let value = unsafe { event.event_data.software };
+    Ok(evd.engine.post_se(value as u64)?)
+}
+
+pub unsafe fn free(handle: Handle) -> Outcome {
+    let evd = find::<Evd>(handle, Subtype::Handle1)?;
+    evd.engine.free()?;
+    evd.ia.disown::<Evd>(handle);
+    Ok(())
+}

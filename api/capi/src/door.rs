@@ -1,0 +1,107 @@
+//! The other door: this library as a provider of the system's `libdat2`.
+//!
+//! A line of `dat.conf` names this file as its library; that `libdat2` loads it and calls `dat_provider_init`, which
+//! registers our table under the line's name. Programs then reach us through the table alone.
+
+use std::collections::HashMap;
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::LazyLock;
+
+use parking_lot::Mutex;
+
+use crate::abi::*;
+use crate::calls::{extension, ia};
+use crate::code::guarded;
+use crate::{names, text};
+
+/// Parameters of the lines that were registered, by name.
+static LINES: LazyLock<Mutex<HashMap<String, String>>> = LazyLock::new(Mutex::default);
+
+/// The parameters another registry's line gave for this name.
+pub fn target(name: &str) -> Option<String> {
+    LINES.lock().get(name).cloned()
+}
+
+/// Called by a registry that loaded this library: registers the provider it asks for.
+///
+/// # Safety
+/// Both are null or valid; `instance` is a terminated string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dat_provider_init(info: *const ProviderInfo, instance: *const c_char) {
+    guarded(|| {
+        // SAFETY: null or valid.
+        let Some(info) = (unsafe { info.as_ref() }) else { return Ok(()) };
+        // SAFETY: null or terminated.
+        let params = unsafe { text::read(instance) }.unwrap_or_default();
+        let name = name_of(info);
+        match registry(c"dat_registry_add_provider") {
+            Some(add) => {
+                LINES.lock().insert(name.clone(), params);
+                // SAFETY: the function of that name, with the table of that name, which lives for ever.
+                let result = unsafe { add(ia::table(&name), info) };
+                if result != 0 {
+                    LINES.lock().remove(&name);
+                    names::complain(&format!("the registry that loaded this library refused {name:?}: {result:#x}"));
+                }
+            }
+            None => names::complain("dat_provider_init was called, but no other libdat2 is loaded to register with"),
+        }
+        Ok(())
+    });
+}
+
+/// Called by that registry before it unloads this library.
+///
+/// # Safety
+/// Null or valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dat_provider_fini(info: *const ProviderInfo) {
+    guarded(|| {
+        // SAFETY: null or valid.
+        let Some(info) = (unsafe { info.as_ref() }) else { return Ok(()) };
+        let name = name_of(info);
+        if let Some(remove) = registry(c"dat_registry_remove_provider") {
+            // SAFETY: as in `dat_provider_init`.
+            unsafe { remove(ia::table(&name), info) };
+        }
+        LINES.lock().remove(&name);
+        Ok(())
+    });
+}
+
+/// What registries call for extensions that need no IA; its presence says that there are extensions.
+///
+/// # Safety
+/// `list` is a `va_list` with the operation's arguments.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dapl_extensions(handle: Handle, op: c_int, list: *mut c_void) -> Return {
+    // SAFETY: as the caller promises.
+    guarded(|| unsafe { extension::from_list(handle, op, list) })
+}
+
+type Register = unsafe extern "C" fn(*const Provider, *const ProviderInfo) -> Return;
+
+/// A function of the registry that loaded us: the program's, not our own of the same name.
+fn registry(symbol: &CStr) -> Option<Register> {
+    [libc::RTLD_DEFAULT, libc::RTLD_NEXT].into_iter().find_map(|scope| {
+        // SAFETY: a terminated name; the scopes are constants of the linker's.
+        let found = unsafe { libc::dlsym(scope, symbol.as_ptr()) };
+        let theirs = !found.is_null() && base_of(found) != base_of(registry as *const () as *mut c_void);
+        // SAFETY: both functions of these names have this type.
+        theirs.then(|| unsafe { std::mem::transmute::<*mut c_void, Register>(found) })
+    })
+}
+
+/// Where the library an address belongs to begins.
+fn base_of(address: *mut c_void) -> usize {
+    let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
+    // SAFETY: any address may be asked for; a place for the answer.
+    unsafe { libc::dladdr(address, info.as_mut_ptr()) };
+    // SAFETY: zeroed, which is a value, or filled in.
+    unsafe { info.assume_init() }.dli_fbase as usize
+}
+
+fn name_of(info: &ProviderInfo) -> String {
+    let bytes: Vec<u8> = info.ia_name.iter().map(|c| *c as u8).take_while(|c| *c != 0).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
+}

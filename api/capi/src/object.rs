@@ -1,0 +1,197 @@
+//! What stands behind handles: the engine's object, its IA, and what C programs are given pointers to.
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+
+use dat_engine as engine;
+use dat_types::{ObjectId, Subtype};
+use parking_lot::Mutex;
+
+use crate::abi::{Comm, Handle, Kind, NULL, Provider};
+use crate::address::Stored;
+use crate::code::{NO_ROOM, Outcome, handle as bad_handle};
+use crate::counter::{self, Counters};
+use crate::handle::{self, Object};
+use crate::text::NamedList;
+
+/// An open IA.
+pub struct Ia {
+    pub engine: engine::Ia,
+    /// What consumers know it by: a small number, or its address if another registry opened it.
+    pub handle: OnceLock<HandleCell>,
+    /// The table its objects begin with.
+    pub provider: &'static Provider,
+    /// Its own address.
+    pub address: Stored,
+    pub transport_attr: NamedList,
+    pub vendor_attr: NamedList,
+    pub provider_attr: NamedList,
+    /// What `dat_ia_query` gives as the dispatcher of asynchronous errors.
+    pub async_evd: OnceLock<HandleCell>,
+    /// Handles of all its objects.
+    pub children: Mutex<HashMap<usize, Kind>>,
+    pub counters: Counters<{ counter::IA_ALL }>,
+}
+
+/// A handle in a place that threads share: a number as far as we are concerned.
+#[derive(Clone, Copy)]
+pub struct HandleCell(pub usize);
+
+impl From<Handle> for HandleCell {
+    fn from(handle: Handle) -> HandleCell {
+        HandleCell(handle as usize)
+    }
+}
+
+impl Ia {
+    /// What consumers know it by.
+    pub fn handle(&self) -> Handle {
+        self.handle.get().map_or(NULL, |handle| handle.0 as Handle)
+    }
+
+    /// Makes a handle for an object of this IA.
+    pub fn adopt<T: Object>(&self, id: ObjectId, object: T) -> Outcome<Handle> {
+        let handle = handle::insert(id, self.provider, object).ok_or(NO_ROOM)?;
+        self.children.lock().insert(handle as usize, T::KIND);
+        if let Some((created, _)) = counter::of_kind(T::KIND) {
+            self.counters.add(created, 1);
+        }
+        Ok(handle)
+    }
+
+    /// Ends a handle.
+    pub fn disown<T: Object>(&self, handle: Handle) {
+        self.children.lock().remove(&(handle as usize));
+        if let Some((_, freed)) = counter::of_kind(T::KIND) {
+            self.counters.add(freed, 1);
+        }
+        handle::remove::<T>(handle);
+    }
+
+    /// Ends all handles: the IA is closed.
+    pub fn disown_all(&self) {
+        let children = std::mem::take(&mut *self.children.lock());
+        for (child, kind) in children {
+            let child = child as Handle;
+            let _ = match kind {
+                Kind::Cr => handle::remove::<Cr>(child),
+                Kind::Ep => handle::remove::<Ep>(child),
+                Kind::Evd => handle::remove::<Evd>(child),
+                Kind::Ia => false,
+                Kind::Lmr => handle::remove::<Lmr>(child),
+                Kind::Psp => handle::remove::<Psp>(child),
+                Kind::Pz => handle::remove::<Pz>(child),
+                Kind::Rmr => handle::remove::<Rmr>(child),
+                Kind::Rsp => handle::remove::<Rsp>(child),
+                Kind::Cno => false,
+                Kind::Srq => handle::remove::<Srq>(child),
+                Kind::Csp => handle::remove::<Csp>(child),
+            };
+        }
+    }
+}
+
+macro_rules! objects {
+    ($($(#[$doc:meta])* $name:ident($kind:ident) { $($field:ident: $type:ty,)* })*) => {
+        $(
+            $(#[$doc])*
+            #[derive(Clone)]
+            pub struct $name {
+                pub ia: Arc<Ia>,
+                $(pub $field: $type,)*
+            }
+            impl Object for $name {
+                const KIND: Kind = Kind::$kind;
+            }
+        )*
+    };
+}
+
+objects! {
+    /// An IA: the cell's own reference.
+    IaRef(Ia) {}
+    /// A protection zone.
+    Pz(Pz) { engine: engine::Pz, }
+    /// A memory region.
+    Lmr(Lmr) { engine: engine::Lmr, made: Made, }
+    /// An event dispatcher.
+    Evd(Evd) { engine: engine::Evd, counters: Arc<Counters<{ counter::EVD_ALL }>>, }
+    /// An endpoint.
+    Ep(Ep) { engine: engine::Ep, kept: Arc<EpKept>, }
+    /// A public service point.
+    Psp(Psp) { engine: engine::Psp, }
+    /// A reserved service point.
+    Rsp(Rsp) { engine: engine::Rsp, }
+    /// A common service point.
+    Csp(Csp) { engine: engine::Csp, kept: Arc<CspKept>, }
+    /// A memory window.
+    Rmr(Rmr) { engine: engine::Rmr, }
+    /// A shared receive queue.
+    Srq(Srq) { engine: engine::Srq, }
+    /// A connection request.
+    Cr(Cr) { engine: engine::Cr, kept: Arc<CrKept>, }
+}
+
+/// How a region was asked for; a query tells it.
+#[derive(Clone, Copy)]
+pub struct Made {
+    pub mem_type: u32,
+    pub privileges: dat_types::Privileges,
+    pub region: [usize; 2],
+    pub length: u64,
+    pub va_type: u32,
+}
+
+/// What an endpoint keeps for pointers that were given out.
+pub struct EpKept {
+    /// Private data of the last connection event.
+    pub private_data: Mutex<Box<[u8]>>,
+    /// The peer's address as last queried.
+    pub remote: Mutex<Option<(std::net::SocketAddr, Stored)>>,
+    pub transport_attr: Mutex<NamedList>,
+    pub provider_attr: Mutex<NamedList>,
+    pub counters: Counters<{ counter::EP_ALL }>,
+}
+
+impl Default for EpKept {
+    fn default() -> EpKept {
+        EpKept {
+            private_data: Mutex::default(),
+            remote: Mutex::default(),
+            transport_attr: Mutex::new(NamedList::new(&[])),
+            provider_attr: Mutex::new(NamedList::new(&[])),
+            counters: Counters::default(),
+        }
+    }
+}
+
+/// What a common service point keeps for pointers that were given out.
+pub struct CspKept {
+    pub comm: Comm,
+    pub address: Stored,
+}
+
+/// What a connection request keeps for pointers that were given out.
+pub struct CrKept {
+    pub address: Stored,
+    pub port: u64,
+    pub private_data: Box<[u8]>,
+    /// The endpoint the request holds; null without one.
+    pub ep: HandleCell,
+}
+
+/// The object behind a handle, to keep while the call lasts. `wrong` is the subtype that says which handle it was.
+pub fn find<T: Object + Clone>(handle: Handle, wrong: Subtype) -> Outcome<T> {
+    let guard = handle::epoch::enter();
+    handle::get::<T>(&guard, handle).cloned().ok_or(bad_handle(wrong))
+}
+
+/// The same for a handle that may be null.
+pub fn find_or_null<T: Object + Clone>(handle: Handle, wrong: Subtype) -> Outcome<Option<T>> {
+    if handle.is_null() { Ok(None) } else { find(handle, wrong).map(Some) }
+}
+
+/// The IA behind its number or address.
+pub fn find_ia(handle: Handle) -> Outcome<Arc<Ia>> {
+    find::<IaRef>(handle::ia_address(handle), Subtype::HandleIa).map(|found| found.ia)
+}

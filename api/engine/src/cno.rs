@@ -1,0 +1,410 @@
+//! Consumer notification objects: one place to wait for several event dispatchers (contract sections 6.6 and 6.7).
+//!
+//! A notification on a dispatcher triggers its object. What only the provider knows of yet is found by the IA's thread,
+//! which sleeps on the queues of dispatchers that have an object, and by the waiter itself before it sleeps.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use dat_plugin::host::ForkGuard;
+use dat_types::{Error, ObjectId, Result, ReturnType, Subtype, Timeout};
+use parking_lot::{Mutex, MutexGuard};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
+
+use crate::context::{Context, object_calls};
+use crate::error;
+use crate::evd::EvdInner;
+use crate::ia::{Ia, IaInner};
+
+/// A consumer notification object.
+#[derive(Clone)]
+pub struct Cno(pub(crate) Arc<CnoInner>);
+
+pub(crate) struct CnoInner {
+    id: ObjectId,
+    ia: ObjectId,
+    owner: Weak<IaInner>,
+    fork: ForkGuard,
+    context: Context,
+    /// Made for its descriptor.
+    for_fd: bool,
+    /// Readable while a trigger is pending, or when waiters have to leave.
+    fd: OwnedFd,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    freed: bool,
+    /// The dispatcher of the trigger nobody has consumed yet.
+    pending: Option<ObjectId>,
+    agent: Option<Agent>,
+    evds: Vec<(ObjectId, Weak<EvdInner>)>,
+    waiters: u32,
+    /// Counts the times all waiters were sent away.
+    sent_away: u32,
+}
+
+/// What a notification object calls once when it is triggered, in addition to waking a waiter: an OS wait proxy agent.
+/// It runs on the IA's thread, with no lock held, and must not block: connections do not go on meanwhile. It is told the
+/// dispatcher, or `None` when the adapter was closed or all dispatchers of the object were freed.
+pub struct Agent {
+    /// A value of the consumer's, by which a query tells which agent is there.
+    pub tag: u64,
+    call: Box<dyn FnOnce(Option<ObjectId>) + Send>,
+}
+
+/// What `dat_cno_query` tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CnoParam {
+    /// The IA.
+    pub ia: ObjectId,
+    /// What is triggered besides waiters.
+    pub proxy: CnoProxy,
+}
+
+/// What a notification object triggers besides waiters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CnoProxy {
+    /// Nothing.
+    None,
+    /// The agent with this tag.
+    Agent(u64),
+    /// The descriptor.
+    Fd,
+}
+
+impl Agent {
+    /// An agent that calls `call`.
+    pub fn new(tag: u64, call: impl FnOnce(Option<ObjectId>) + Send + 'static) -> Agent {
+        Agent { tag, call: Box::new(call) }
+    }
+
+    /// A panic ends here: it is the application's, and the thread is everybody's.
+    pub(crate) fn run(self, evd: Option<ObjectId>) {
+        let tag = self.tag;
+        if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| (self.call)(evd))).is_err() {
+            tracing::error!(tag, "the agent of a notification object panicked");
+        }
+    }
+}
+
+impl std::fmt::Debug for Agent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Agent({})", self.tag)
+    }
+}
+
+impl Ia {
+    /// `dat_cno_create`.
+    pub fn cno_create(&self, agent: Option<Agent>) -> Result<Cno> {
+        self.make_cno("dat_cno_create", agent, false)
+    }
+
+    /// `dat_cno_fd_create`: an object whose trigger makes [`Cno::fd`] readable.
+    pub fn cno_fd_create(&self) -> Result<Cno> {
+        self.make_cno("dat_cno_fd_create", None, true)
+    }
+
+    fn make_cno(&self, call: &'static str, agent: Option<Agent>, for_fd: bool) -> Result<Cno> {
+        self.device(call)?;
+        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|source| {
+            error::resources(call, Subtype::ResourceDevice, "no descriptor for the notification object")
+                .with_source(source)
+        })?;
+        let cno = Cno(Arc::new(CnoInner {
+            id: crate::next_id(),
+            ia: self.inner.id,
+            owner: Arc::downgrade(&self.inner),
+            fork: ForkGuard::new(),
+            context: Context::default(),
+            for_fd,
+            fd,
+            state: Mutex::new(State { agent, ..State::default() }),
+        }));
+        self.inner.objects.lock().cnos.insert(cno.id(), cno.clone());
+        Ok(cno)
+    }
+}
+
+impl Cno {
+    /// Its id.
+    pub fn id(&self) -> ObjectId {
+        self.0.id
+    }
+
+    /// `dat_cno_query`.
+    pub fn query(&self) -> Result<CnoParam> {
+        let state = self.state("dat_cno_query")?;
+        let proxy = match &state.agent {
+            _ if self.0.for_fd => CnoProxy::Fd,
+            Some(agent) => CnoProxy::Agent(agent.tag),
+            None => CnoProxy::None,
+        };
+        Ok(CnoParam { ia: self.0.ia, proxy })
+    }
+
+    /// `dat_cno_modify_agent`: what is called at the next trigger, in place of what was.
+    pub fn modify_agent(&self, agent: Option<Agent>) -> Result<()> {
+        const CALL: &str = "dat_cno_modify_agent";
+        let mut state = self.state(CALL)?;
+        if self.0.for_fd {
+            return Err(self.for_its_fd(CALL));
+        }
+        let old = std::mem::replace(&mut state.agent, agent);
+        drop(state);
+        // What it owns may have a say when it goes.
+        drop(old);
+        Ok(())
+    }
+
+    /// `dat_cno_wait`: blocks until it is triggered, and gives the dispatcher that did: a hint, all should be looked at.
+    /// `None` when the adapter was closed or all dispatchers were freed meanwhile, `DAT_QUEUE_EMPTY` when the time is
+    /// up.
+    pub fn wait(&self, timeout: Timeout) -> Result<Option<ObjectId>> {
+        const CALL: &str = "dat_cno_wait";
+        let start = Instant::now();
+        let (sent_away, ia) = {
+            let mut state = self.state(CALL)?;
+            if self.0.for_fd {
+                return Err(self.for_its_fd(CALL));
+            }
+            state.waiters += 1;
+            (state.sent_away, self.0.owner.upgrade())
+        };
+        let _waiter = Waiter(&self.0);
+        let deadline = timeout.duration().and_then(|duration| start.checked_add(duration));
+        let spin_until = start + ia.as_ref().map_or(std::time::Duration::ZERO, |ia| ia.spin);
+        loop {
+            self.0.look(ia.as_ref());
+            {
+                let mut state = self.0.state.lock();
+                if state.freed || state.sent_away != sent_away {
+                    return Ok(None);
+                }
+                if let Some(evd) = self.0.consume(&mut state) {
+                    return Ok(Some(evd));
+                }
+            }
+            let now = Instant::now();
+            if deadline.is_some_and(|deadline| now >= deadline) {
+                return Err(EMPTY);
+            }
+            if now < spin_until {
+                std::thread::yield_now();
+            } else {
+                self.0.sleep(deadline.map(|deadline| deadline - now))?;
+            }
+        }
+    }
+
+    /// `dat_cno_trigger`: consumes the pending trigger of an object made for its descriptor, which is then not readable
+    /// any more, and gives the dispatcher. `DAT_QUEUE_EMPTY` when there is none.
+    pub fn trigger(&self) -> Result<ObjectId> {
+        const CALL: &str = "dat_cno_trigger";
+        drop(self.state(CALL)?);
+        if !self.0.for_fd {
+            let message =
+                format!("notification object {} was not made for a descriptor; wait on it", self.0.id);
+            return Err(error::state(CALL, Subtype::None, message));
+        }
+        self.0.look(self.0.owner.upgrade().as_ref());
+        let mut state = self.state(CALL)?;
+        self.0.consume(&mut state).ok_or(EMPTY)
+    }
+
+    /// The descriptor of an object made for it: readable while a trigger is pending. Never read it. It is closed with
+    /// the last handle of the object.
+    pub fn fd(&self) -> Result<BorrowedFd<'_>> {
+        const CALL: &str = "dat_cno_fd_create";
+        drop(self.state(CALL)?);
+        match self.0.for_fd {
+            true => Ok(self.0.fd.as_fd()),
+            false => Err(error::state(CALL, Subtype::None, "it was not made for a descriptor")),
+        }
+    }
+
+    /// `dat_cno_free`. `DAT_INVALID_STATE` while a dispatcher refers to it or a thread waits on it.
+    pub fn free(&self) -> Result<()> {
+        const CALL: &str = "dat_cno_free";
+        let mut state = self.state(CALL)?;
+        if !state.evds.is_empty() || state.waiters > 0 {
+            let message = format!(
+                "{} event dispatchers refer to notification object {} and {} threads wait on it",
+                state.evds.len(),
+                self.0.id,
+                state.waiters
+            );
+            return Err(error::state(CALL, Subtype::CnoInUse, message));
+        }
+        state.freed = true;
+        let agent = state.agent.take();
+        drop(state);
+        drop(agent);
+        if let Some(ia) = self.0.owner.upgrade() {
+            ia.objects.lock().cnos.remove(&self.0.id);
+        }
+        Ok(())
+    }
+
+    /// Fails unless alive and of `ia`.
+    pub(crate) fn check(&self, call: &'static str, ia: ObjectId) -> Result<()> {
+        drop(self.state(call)?);
+        match self.0.ia == ia {
+            true => Ok(()),
+            false => Err(error::foreign(call, Subtype::HandleCno, "notification object", self.0.id)),
+        }
+    }
+
+    /// The IA is closing: everybody is sent away.
+    pub(crate) fn kill(&self) {
+        let mut state = self.0.state.lock();
+        state.freed = true;
+        state.evds.clear();
+        self.0.send_away(state);
+    }
+
+    fn state(&self, call: &'static str) -> Result<MutexGuard<'_, State>> {
+        if self.0.fork.forked() {
+            return Err(error::forked(call));
+        }
+        let state = self.0.state.lock();
+        match state.freed {
+            false => Ok(state),
+            true => Err(error::freed(call, Subtype::HandleCno, "notification object", self.0.id)),
+        }
+    }
+
+    fn for_its_fd(&self, call: &'static str) -> Error {
+        let message =
+            format!("notification object {} was made for its descriptor; poll that instead", self.0.id);
+        error::state(call, Subtype::None, message)
+    }
+
+    fn checked(&self, call: &'static str) -> Result<&Context> {
+        drop(self.state(call)?);
+        Ok(&self.0.context)
+    }
+}
+
+object_calls!(Cno, Cno);
+
+impl CnoInner {
+    /// A notification arrived on `evd`. May be called under a dispatcher's lock.
+    pub(crate) fn raise(&self, evd: ObjectId) {
+        let mut state = self.state.lock();
+        if state.freed {
+            return;
+        }
+        if state.pending.is_none() {
+            state.pending = Some(evd);
+            self.signal();
+        }
+        let agent = state.agent.take();
+        drop(state);
+        if let Some(agent) = agent
+            && let Some(ia) = self.owner.upgrade()
+        {
+            ia.progress.call_later(agent, Some(evd));
+        }
+    }
+
+    pub(crate) fn attach(&self, evd: &Arc<EvdInner>) {
+        self.state.lock().evds.push((evd.id, Arc::downgrade(evd)));
+    }
+
+    /// `freed`: the dispatcher is gone; with the last one all who wait are sent away.
+    pub(crate) fn detach(&self, evd: ObjectId, freed: bool) {
+        let mut state = self.state.lock();
+        state.evds.retain(|(known, _)| *known != evd);
+        if freed && state.evds.is_empty() && !state.freed {
+            self.send_away(state);
+        }
+    }
+
+    /// Waiters return with nothing, the agent is called with nothing.
+    fn send_away(&self, mut state: MutexGuard<'_, State>) {
+        state.sent_away = state.sent_away.wrapping_add(1);
+        // A descriptor that can never be triggered again tells so by being readable.
+        if state.waiters > 0 || state.freed {
+            self.signal();
+        }
+        let agent = state.agent.take();
+        drop(state);
+        if let Some(agent) = agent
+            && let Some(ia) = self.owner.upgrade()
+        {
+            ia.progress.call_later(agent, None);
+        }
+    }
+
+    /// Finds what the provider has and nobody has taken yet.
+    fn look(&self, ia: Option<&Arc<IaInner>>) {
+        if let Some(ia) = ia {
+            crate::progress::help(ia);
+        }
+        let evds: Vec<_> = {
+            let state = self.state.lock();
+            if state.pending.is_some() {
+                return;
+            }
+            state.evds.iter().filter_map(|(_, evd)| evd.upgrade()).collect()
+        };
+        for evd in evds {
+            evd.look();
+        }
+    }
+
+    fn consume(&self, state: &mut State) -> Option<ObjectId> {
+        let evd = state.pending.take()?;
+        self.drain();
+        Some(evd)
+    }
+
+    fn sleep(&self, left: Option<std::time::Duration>) -> Result<()> {
+        let left =
+            left.map(|left| Timespec { tv_sec: left.as_secs() as _, tv_nsec: left.subsec_nanos() as _ });
+        match poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], left.as_ref()) {
+            Ok(_) => Ok(()),
+            Err(Errno::INTR) => Err(Error::bare(ReturnType::InterruptedCall, Subtype::None)),
+            Err(errno) => {
+                let message = "waiting on the notification object's descriptor failed";
+                let error = Error::new("dat_cno_wait", ReturnType::InternalError, Subtype::None, message);
+                Err(error.with_source(std::io::Error::from(errno)))
+            }
+        }
+    }
+
+    fn signal(&self) {
+        // Only fails when the counter is full, and then it is readable already.
+        let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
+    }
+
+    fn drain(&self) {
+        let _ = rustix::io::read(&self.fd, &mut [0u8; 8]);
+    }
+}
+
+/// A thread inside a wait.
+struct Waiter<'a>(&'a CnoInner);
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state.lock();
+        state.waiters -= 1;
+        if state.waiters == 0 && state.pending.is_none() && !state.freed {
+            // The last one sent away takes the signal along.
+            self.0.drain();
+        }
+    }
+}
+
+const EMPTY: Error = Error::bare(ReturnType::QueueEmpty, Subtype::None);
+
+impl std::fmt::Debug for Cno {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Cno({})", self.0.id)
+    }
+}

@@ -1,0 +1,385 @@
+//! Shared receive queues (contract section 9).
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use arrayvec::ArrayVec;
+use dat_plugin::host::{self, ForkGuard, SpanTable};
+use dat_plugin::{Access, Caps, PostFlag, Segment, Status};
+use dat_types::{Error, LmrTriplet, ObjectId, Result, ReturnType, SrqAttr, Subtype};
+
+use crate::context::{Context, object_calls};
+use crate::ep::{EpInner, MAX_IOV, span_error};
+use crate::error;
+use crate::ia::{Ia, IaInner};
+use crate::lock::Lock;
+use crate::pz::{Pz, PzRef};
+use crate::sequel::{self, Sequels};
+use crate::status_map;
+
+/// A shared receive queue: receives for several endpoints.
+#[derive(Clone)]
+pub struct Srq(pub(crate) Arc<SrqInner>);
+
+pub(crate) struct SrqInner {
+    pub(crate) id: ObjectId,
+    ia: ObjectId,
+    owner: Weak<IaInner>,
+    alive: AtomicBool,
+    fork: ForkGuard,
+    context: Context,
+    spans: Arc<SpanTable>,
+    domain: u32,
+    max_iov: u32,
+    pz: parking_lot::Mutex<Option<PzRef>>,
+    side: Lock<Side>,
+}
+
+/// What posting, completing and reaping look at.
+struct Side {
+    queue: Option<Arc<host::Srq>>,
+    /// Cookies by token; a token is free once its receive was taken.
+    cookies: Vec<u64>,
+    live: Vec<bool>,
+    free: Vec<u32>,
+    limit: u32,
+    low_watermark: u32,
+    /// Posted, not yet taken by an endpoint.
+    available: u32,
+    /// Taken and completed, the event not yet handed to the consumer.
+    unreaped: u32,
+}
+
+/// What `dat_srq_query` tells.
+#[derive(Clone, Debug)]
+pub struct SrqParam {
+    /// The IA.
+    pub ia: ObjectId,
+    /// The protection zone of its receives.
+    pub pz: Pz,
+    /// The attributes.
+    pub attr: SrqAttr,
+    /// Receives in it, not taken by an endpoint.
+    pub available: u32,
+    /// Receives posted whose completion the consumer has not seen.
+    pub outstanding: u32,
+}
+
+/// A taken receive whose completion is on its way to the consumer; it counts as outstanding until this is dropped.
+pub(crate) struct Unreaped(Arc<SrqInner>);
+
+impl Drop for Unreaped {
+    fn drop(&mut self) {
+        self.0.side.lock().unreaped -= 1;
+    }
+}
+
+impl Ia {
+    /// `dat_srq_create`.
+    pub fn srq_create(&self, pz: &Pz, attr: &SrqAttr) -> Result<Srq> {
+        const CALL: &str = "dat_srq_create";
+        let device = self.device(CALL)?;
+        pz.check(CALL, self.inner.id)?;
+        let offered = device.attr();
+        if !offered.caps.contains(Caps::SRQ) {
+            return Err(error::unsupported(CALL, "this provider has no shared receive queues"));
+        }
+        let max_iov = offered.max_srq_segments.min(MAX_IOV as u32);
+        for (what, value, max) in [
+            ("max_recv_dtos", attr.max_recv_dtos, offered.max_srq_depth),
+            ("max_recv_iov", attr.max_recv_iov, max_iov),
+        ] {
+            if value == 0 || value > max {
+                let message = format!("{what} is {value}; this provider has 1 to {max}");
+                return Err(error::parameter(CALL, Subtype::Arg3, message));
+            }
+        }
+        if attr.low_watermark != 0 {
+            let message = "a new queue has low_watermark 0; set it once there are receives in it (D-18)";
+            return Err(error::parameter(CALL, Subtype::Arg3, message));
+        }
+        let id = crate::next_id();
+        let mut objects = self.inner.objects.lock();
+        if objects.srqs.len() >= offered.max_srqs as usize {
+            let message = format!("the IA has at most {} shared receive queues", offered.max_srqs);
+            return Err(error::resources(CALL, Subtype::ResourceSrq, message));
+        }
+        let wanted = dat_plugin::SrqAttr {
+            user: id.0,
+            depth: attr.max_recv_dtos,
+            max_segments: attr.max_recv_iov,
+            domain: pz.0.domain,
+            reserved: 0,
+        };
+        let queue = device.open_srq(&wanted).map_err(|failure| error::provider(CALL, failure))?;
+        let srq = Srq(Arc::new(SrqInner {
+            id,
+            ia: self.inner.id,
+            owner: Arc::downgrade(&self.inner),
+            alive: AtomicBool::new(true),
+            fork: ForkGuard::new(),
+            context: Context::default(),
+            spans: self.inner.spans.clone(),
+            domain: pz.0.domain,
+            max_iov: attr.max_recv_iov,
+            pz: parking_lot::Mutex::new(Some(PzRef::new(pz))),
+            side: Lock::new(Side::new(queue, attr.max_recv_dtos)),
+        }));
+        objects.srqs.insert(id, srq.clone());
+        Ok(srq)
+    }
+}
+
+impl Srq {
+    /// Its id.
+    pub fn id(&self) -> ObjectId {
+        self.0.id
+    }
+
+    /// `dat_srq_post_recv`. The completion arrives at the endpoint that takes the receive.
+    pub fn post_recv(&self, iov: &[LmrTriplet], cookie: u64) -> Result<()> {
+        const CALL: &str = "dat_srq_post_recv";
+        let srq = &*self.0;
+        if srq.fork.forked() {
+            return Err(error::forked(CALL));
+        }
+        if iov.len() > srq.max_iov as usize {
+            let message = format!("{} segments; the queue's attributes allow {}", iov.len(), srq.max_iov);
+            return Err(error::parameter(CALL, Subtype::Arg2, message));
+        }
+        let mut segments = ArrayVec::<Segment, MAX_IOV>::new();
+        let mut total = 0;
+        for triplet in iov.iter().filter(|triplet| triplet.length > 0) {
+            let LmrTriplet { address, length, context } = *triplet;
+            let segment = srq.spans.segment(context, address, length, srq.domain, Access::LOCAL_WRITE);
+            // The number of segments was checked against a limit that is at most the capacity.
+            let _ = segments.try_push(segment.map_err(|error| span_error(CALL, error))?);
+            total += u64::from(length);
+        }
+        let mut side = srq.side.lock();
+        let Some(queue) = side.queue.clone() else { return Err(srq.gone(CALL)) };
+        if side.outstanding() >= side.limit {
+            return Err(full(CALL));
+        }
+        let Some(token) = side.free.pop() else { return Err(full(CALL)) };
+        side.cookies[token as usize] = cookie;
+        side.live[token as usize] = true;
+        side.available += 1;
+        let status = queue.post_recv(PostFlag::NONE, token.into(), &segments, total);
+        if status.0 < 0 {
+            side.take_back(token);
+            return Err(refused(CALL, status));
+        }
+        Ok(())
+    }
+
+    /// `dat_srq_query`.
+    pub fn query(&self) -> Result<SrqParam> {
+        const CALL: &str = "dat_srq_query";
+        self.checked(CALL)?;
+        let pz = self.0.pz.lock().as_ref().map(|pz| pz.0.clone()).ok_or_else(|| self.0.gone(CALL))?;
+        self.0.look();
+        let side = self.0.side.lock();
+        Ok(SrqParam {
+            ia: self.0.ia,
+            pz,
+            attr: SrqAttr {
+                max_recv_dtos: side.limit,
+                max_recv_iov: self.0.max_iov,
+                low_watermark: side.low_watermark,
+            },
+            available: side.available,
+            outstanding: side.outstanding(),
+        })
+    }
+
+    /// `dat_srq_resize`: not below what is outstanding, nor below the low watermark.
+    pub fn resize(&self, max_recv_dtos: u32) -> Result<()> {
+        const CALL: &str = "dat_srq_resize";
+        self.checked(CALL)?;
+        let ia = self.0.owner.upgrade().ok_or_else(|| self.0.gone(CALL))?;
+        let max = ia.attr().max_srq_depth;
+        if max_recv_dtos == 0 || max_recv_dtos > max {
+            let message = format!("{max_recv_dtos} receives; this provider has 1 to {max}");
+            return Err(error::parameter(CALL, Subtype::Arg2, message));
+        }
+        self.0.look();
+        let mut side = self.0.side.lock();
+        let (outstanding, low) = (side.outstanding(), side.low_watermark);
+        if max_recv_dtos < outstanding || max_recv_dtos < low {
+            let message = format!("{outstanding} receives are outstanding and the low watermark is {low}");
+            return Err(error::state(CALL, Subtype::SrqInUse, message));
+        }
+        let Some(queue) = side.queue.clone() else { return Err(self.0.gone(CALL)) };
+        match queue.resize(max_recv_dtos) {
+            status if status.0 < 0 => Err(refused(CALL, status)),
+            _ => {
+                side.resize(max_recv_dtos);
+                Ok(())
+            }
+        }
+    }
+
+    /// `dat_srq_set_lw`: one asynchronous event when fewer than `low_watermark` receives are available, also when they
+    /// are few already (decision D-18). 0 takes it back.
+    pub fn set_low_watermark(&self, low_watermark: u32) -> Result<()> {
+        const CALL: &str = "dat_srq_set_lw";
+        self.checked(CALL)?;
+        let mut side = self.0.side.lock();
+        if low_watermark > side.limit {
+            let message = format!("a mark of {low_watermark}; the queue holds {}", side.limit);
+            return Err(error::parameter(CALL, Subtype::Arg2, message));
+        }
+        let Some(queue) = side.queue.clone() else { return Err(self.0.gone(CALL)) };
+        side.low_watermark = low_watermark;
+        match queue.arm(low_watermark) {
+            status if status.0 < 0 => Err(refused(CALL, status)),
+            _ => Ok(()),
+        }
+    }
+
+    /// `dat_srq_free`. `DAT_INVALID_STATE` while an endpoint uses it; receives left in it are dropped silently.
+    pub fn free(&self) -> Result<()> {
+        const CALL: &str = "dat_srq_free";
+        self.checked(CALL)?;
+        let Some(ia) = self.0.owner.upgrade() else { return Err(self.0.gone(CALL)) };
+        let mut objects = ia.objects.lock();
+        let users = objects.eps.values().filter(|ep| ep.uses(self)).count();
+        if users > 0 {
+            let message =
+                format!("{users} endpoints use shared receive queue {}; free them first", self.0.id);
+            return Err(error::state(CALL, Subtype::SrqInUse, message));
+        }
+        objects.srqs.remove(&self.0.id);
+        drop(objects);
+        self.kill();
+        Ok(())
+    }
+
+    pub(crate) fn kill(&self) {
+        if self.0.alive.swap(false, Ordering::AcqRel) {
+            drop(self.0.side.lock().queue.take());
+            self.0.pz.lock().take();
+        }
+    }
+
+    /// Fails unless alive and of `ia`.
+    pub(crate) fn check(&self, call: &'static str, ia: ObjectId) -> Result<()> {
+        self.checked(call)?;
+        match self.0.ia == ia {
+            true => Ok(()),
+            false => Err(error::foreign(call, Subtype::HandleSrq, "shared receive queue", self.0.id)),
+        }
+    }
+
+    /// The most receives that can be outstanding.
+    pub(crate) fn limit(&self) -> u32 {
+        self.0.side.lock().limit
+    }
+
+    pub(crate) fn queue(&self) -> Option<Arc<host::Srq>> {
+        self.0.side.lock().queue.clone()
+    }
+
+    fn checked(&self, call: &'static str) -> Result<&Context> {
+        if self.0.fork.forked() {
+            return Err(error::forked(call));
+        }
+        match self.0.alive.load(Ordering::Acquire) {
+            true => Ok(&self.0.context),
+            false => Err(self.0.gone(call)),
+        }
+    }
+}
+
+object_calls!(Srq, Srq);
+
+impl SrqInner {
+    /// A receive was taken: its cookie, and what keeps it outstanding. `None`: there is none of this token.
+    pub(crate) fn complete(self: &Arc<SrqInner>, token: u64) -> Option<(u64, Unreaped)> {
+        let mut side = self.side.lock();
+        let index = usize::try_from(token).ok().filter(|index| side.live.get(*index) == Some(&true))?;
+        let cookie = side.cookies[index];
+        side.take_back(index as u32);
+        side.unreaped += 1;
+        drop(side);
+        Some((cookie, Unreaped(self.clone())))
+    }
+
+    /// Takes completions the provider has, so that what was taken counts as such.
+    fn look(self: &Arc<SrqInner>) {
+        let Some(ia) = self.owner.upgrade() else { return };
+        let eps: Vec<Arc<EpInner>> = ia.objects.lock().eps.values().cloned().collect();
+        let mut sequels = Sequels::new();
+        for ep in eps.iter().filter(|ep| ep.uses(&Srq(self.clone()))) {
+            ep.take_receives(&mut sequels);
+        }
+        sequel::perform(sequels);
+    }
+
+    fn gone(&self, call: &'static str) -> Error {
+        error::freed(call, Subtype::HandleSrq, "shared receive queue", self.id)
+    }
+}
+
+impl Side {
+    fn new(queue: host::Srq, limit: u32) -> Side {
+        let mut side = Side {
+            queue: Some(Arc::new(queue)),
+            cookies: Vec::new(),
+            live: Vec::new(),
+            free: Vec::new(),
+            limit: 0,
+            low_watermark: 0,
+            available: 0,
+            unreaped: 0,
+        };
+        side.resize(limit);
+        side
+    }
+
+    fn outstanding(&self) -> u32 {
+        self.available + self.unreaped
+    }
+
+    /// Tokens are never taken away: with a smaller limit some are just not used at a time.
+    fn resize(&mut self, limit: u32) {
+        self.limit = limit;
+        let known = self.cookies.len() as u32;
+        self.free.extend((known..limit).rev());
+        self.cookies.resize(self.cookies.len().max(limit as usize), 0);
+        self.live.resize(self.cookies.len(), false);
+    }
+
+    /// The token's receive is no longer in the queue.
+    fn take_back(&mut self, token: u32) {
+        self.live[token as usize] = false;
+        self.free.push(token);
+        self.available -= 1;
+    }
+}
+
+impl std::fmt::Debug for Srq {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Srq({})", self.0.id)
+    }
+}
+
+/// Backpressure: programs meet it in loops, so it allocates nothing.
+#[cold]
+fn full(call: &'static str) -> Error {
+    let message = "as many receives are outstanding as the queue holds; take completions first";
+    Error::fixed(call, ReturnType::InsufficientResources, Subtype::ResourceSrq, message)
+}
+
+#[cold]
+fn refused(call: &'static str, status: Status) -> Error {
+    match status {
+        Status::NO_RESOURCE => full(call),
+        Status::FORKED => error::forked(call),
+        _ => {
+            let (kind, subtype) = status_map::returned(status);
+            Error::new(call, kind, subtype, format!("the provider refused: {status:?}"))
+        }
+    }
+}

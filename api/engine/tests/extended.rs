@@ -1,0 +1,285 @@
+//! Shared receive queues, memory windows, atomic operations and immediate values, over the loopback provider.
+
+use dat_engine::{ConnectOptions, Ep, Evd, Ia, IaOptions, Lmr, Plugin, Psp, Pz, Srq};
+use dat_plugin::Config;
+use dat_types::{
+    AsyncReason, CloseFlags, CompletionFlags, ConnectionKind, DtoCompletion, DtoOperation, DtoStatus, EpAttr,
+    EvdFlags, Event, EventData, LmrTriplet, Privileges, PspFlags, ReturnType, RmrTriplet, SrqAttr, Timeout,
+};
+
+const LONG: Timeout = Timeout::from_millis(20_000);
+const NONE: CompletionFlags = CompletionFlags::empty();
+
+struct Side {
+    ia: Ia,
+    pz: Pz,
+    dto: Evd,
+    conn: Evd,
+    lmr: Lmr,
+    ep: Ep,
+    srq: Option<Srq>,
+}
+
+impl Side {
+    fn new(shared: bool) -> Side {
+        let device = Plugin::of::<dat_loopback::Loopback>().open(&Config::default()).unwrap();
+        let ia = Ia::open(device, "loopback0", "0", IaOptions::default()).unwrap();
+        let pz = ia.pz_create().unwrap();
+        let dto = ia.evd_create(64, EvdFlags::DTO | EvdFlags::RMR_BIND).unwrap();
+        let conn = ia.evd_create(8, EvdFlags::CONNECTION | EvdFlags::CR).unwrap();
+        let rights = Privileges::ALL | Privileges::REMOTE_ATOMIC;
+        let lmr = ia.lmr_create(&pz, ia.alloc(8192).unwrap(), rights).unwrap();
+        let attr = SrqAttr { max_recv_dtos: 10, max_recv_iov: 2, low_watermark: 0 };
+        let srq = shared.then(|| ia.srq_create(&pz, &attr).unwrap());
+        let evds = (Some(&dto), Some(&dto), Some(&conn));
+        let ep = match &srq {
+            Some(srq) => {
+                ia.ep_create_with_srq(Some(&pz), evds.0, evds.1, evds.2, srq, &EpAttr::default()).unwrap()
+            }
+            None => ia.ep_create(Some(&pz), evds.0, evds.1, evds.2, None).unwrap(),
+        };
+        Side { ia, pz, dto, conn, lmr, ep, srq }
+    }
+
+    fn event(&self, evd: &Evd) -> Event {
+        evd.wait(LONG, 1).unwrap().0
+    }
+
+    fn dto(&self) -> DtoCompletion {
+        match self.event(&self.dto).data {
+            EventData::Dto(dto) => dto,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn expect(&self, kind: ConnectionKind) {
+        match self.event(&self.conn).data {
+            EventData::Connection { kind: got, .. } => assert_eq!(got, kind),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn word(&self, offset: u64) -> u64 {
+        let mut bytes = [0; 8];
+        self.lmr.memory().read(offset, &mut bytes);
+        u64::from_ne_bytes(bytes)
+    }
+}
+
+fn join(a: &Side, b: &Side) -> Psp {
+    let psp = b.ia.psp_create_any(&b.conn, PspFlags::Consumer).unwrap();
+    let address = b.ia.query().unwrap().address;
+    a.ep.connect(&ConnectOptions {
+        timeout: LONG,
+        ..ConnectOptions::new((address, 0).into(), psp.conn_qual())
+    })
+    .unwrap();
+    match b.event(&b.conn).data {
+        EventData::ConnectionRequest { cr, .. } => b.ia.cr(cr).unwrap().accept(Some(&b.ep), b"").unwrap(),
+        other => panic!("{other:?}"),
+    }
+    a.expect(ConnectionKind::Established);
+    b.expect(ConnectionKind::Established);
+    psp
+}
+
+fn connected(shared: bool) -> (Side, Side) {
+    let (a, b) = (Side::new(false), Side::new(shared));
+    join(&a, &b);
+    (a, b)
+}
+
+#[test]
+fn a_shared_queue_counts_what_is_taken_and_what_is_seen() {
+    let (a, b) = connected(true);
+    let srq = b.srq.as_ref().unwrap();
+    let counts = || srq.query().map(|param| (param.available, param.outstanding)).unwrap();
+    for cookie in 1..=3 {
+        srq.post_recv(&[b.lmr.triplet(cookie * 100, 64)], cookie).unwrap();
+    }
+    assert_eq!(counts(), (3, 3));
+    a.ep.post_send(&[a.lmr.triplet(0, 5)], 9, NONE).unwrap();
+    assert_eq!(a.dto().status, DtoStatus::Success);
+    assert_eq!(counts(), (2, 3), "taken, not seen yet");
+    let recv = b.dto();
+    assert_eq!((recv.ep, recv.cookie, recv.length), (b.ep.id(), 1, 5));
+    assert_eq!(counts(), (2, 2));
+    assert_eq!(b.ep.post_recv(&[], 1, NONE).unwrap_err().kind(), ReturnType::InvalidState);
+    assert_eq!(srq.free().unwrap_err().kind(), ReturnType::InvalidState);
+    b.ep.disconnect(CloseFlags::Abrupt).unwrap();
+    b.expect(ConnectionKind::Disconnected);
+    assert_eq!(counts(), (2, 2), "what is in the queue is not flushed");
+    b.ep.reset().unwrap();
+    b.ep.free().unwrap();
+    srq.free().unwrap();
+    assert_eq!(srq.query().unwrap_err().kind(), ReturnType::InvalidHandle);
+}
+
+#[test]
+fn a_shared_queue_has_an_end_and_a_low_mark() {
+    let (a, b) = connected(true);
+    let srq = b.srq.as_ref().unwrap();
+    for cookie in 0..10 {
+        srq.post_recv(&[], cookie).unwrap();
+    }
+    assert_eq!(srq.post_recv(&[], 10).unwrap_err().kind(), ReturnType::InsufficientResources);
+    assert_eq!(srq.resize(9).unwrap_err().kind(), ReturnType::InvalidState);
+    srq.resize(11).unwrap();
+    srq.post_recv(&[], 10).unwrap();
+    assert_eq!(srq.set_low_watermark(12).unwrap_err().kind(), ReturnType::InvalidParameter);
+    srq.set_low_watermark(10).unwrap();
+    a.ep.post_send(&[], 1, NONE).unwrap();
+    a.ep.post_send(&[], 2, NONE).unwrap();
+    match b.event(&b.ia.async_evd()).data {
+        EventData::Async { object, reason: AsyncReason::SrqLowWatermark } => assert_eq!(object, srq.id()),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!([b.dto().cookie, b.dto().cookie], [0, 1]);
+    let elsewhere = b.ia.pz_create().unwrap();
+    let foreign = b.ia.lmr_create(&elsewhere, b.ia.alloc(64).unwrap(), Privileges::ALL).unwrap();
+    let wrong = srq.post_recv(&[foreign.triplet(0, 8)], 1).unwrap_err();
+    assert_eq!(wrong.kind(), ReturnType::ProtectionViolation);
+}
+
+#[test]
+fn a_window_is_bound_used_rebound_and_ended() {
+    let (a, b) = connected(false);
+    let rmr = b.ia.rmr_create(&b.pz).unwrap();
+    let base = b.lmr.memory().addr();
+    b.lmr.memory().write(1000, b"window");
+    let bind = |at: u64, len| rmr.bind(Some(&b.lmr), base + at, len, Privileges::REMOTE_READ, &b.ep, 5, NONE);
+    let context = bind(1000, 6).unwrap();
+    match b.event(&b.dto).data {
+        EventData::RmrBind { rmr: id, cookie: 5, status: DtoStatus::Success } => assert_eq!(id, rmr.id()),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(b.lmr.free().unwrap_err().kind(), ReturnType::InvalidState, "a window is bound to it");
+    let read = |context, cookie| {
+        let remote = RmrTriplet { context, address: base + 1000, length: 6 };
+        a.ep.post_rdma_read(&[a.lmr.triplet(0, 6)], cookie, remote, NONE).unwrap();
+        a.dto().status
+    };
+    assert_eq!(read(context, 1), DtoStatus::Success);
+    let mut got = [0; 6];
+    a.lmr.memory().read(0, &mut got);
+    assert_eq!(&got, b"window");
+    assert_eq!(bind(8190, 3).unwrap_err().kind(), ReturnType::InvalidParameter);
+    let next = bind(1000, 6).unwrap();
+    assert_ne!(next, context);
+    assert_eq!(rmr.query().unwrap().rmr_context, next);
+    rmr.bind(None, 0, 0, Privileges::empty(), &b.ep, 6, NONE).unwrap();
+    assert_eq!(rmr.query().unwrap().range, None);
+    assert_eq!(read(next, 2), DtoStatus::RemoteAccess);
+    a.expect(ConnectionKind::Broken);
+    b.expect(ConnectionKind::Broken);
+    rmr.bind(Some(&b.lmr), base, 8, Privileges::REMOTE_READ, &b.ep, 7, NONE).unwrap();
+    for (cookie, status) in [(5, DtoStatus::Success), (6, DtoStatus::Success), (7, DtoStatus::Flushed)] {
+        match b.event(&b.dto).data {
+            EventData::RmrBind { cookie: got, status: how, .. } => assert_eq!((got, how), (cookie, status)),
+            other => panic!("{other:?}"),
+        }
+    }
+    rmr.free().unwrap();
+    b.lmr.free().unwrap();
+}
+
+#[test]
+fn a_read_lands_in_a_window_that_may_be_written() {
+    let (a, b) = connected(false);
+    let rmr = a.ia.rmr_create(&a.pz).unwrap();
+    let base = a.lmr.memory().addr();
+    let context = rmr.bind(Some(&a.lmr), base + 64, 16, Privileges::REMOTE_WRITE, &a.ep, 1, NONE).unwrap();
+    assert!(matches!(a.event(&a.dto).data, EventData::RmrBind { .. }));
+    b.lmr.memory().write(0, b"0123456789abcdef");
+    let sink = |offset, length| RmrTriplet { context, address: base + offset, length };
+    let post = |sink| a.ep.post_rdma_read_to_rmr(sink, 2, b.lmr.remote_triplet(0, 8), NONE);
+    post(sink(68, 8)).unwrap();
+    assert_eq!(a.dto().status, DtoStatus::Success);
+    let mut got = [0; 8];
+    a.lmr.memory().read(68, &mut got);
+    assert_eq!(&got, b"01234567");
+    assert_eq!(post(sink(73, 8)).unwrap_err().kind(), ReturnType::InvalidParameter);
+    assert_eq!(post(sink(64, 4)).unwrap_err().kind(), ReturnType::LengthError);
+    let unknown = RmrTriplet { context: context ^ 1, ..sink(64, 8) };
+    assert_eq!(post(unknown).unwrap_err().kind(), ReturnType::PrivilegesViolation);
+}
+
+#[test]
+fn a_message_ends_a_window_of_the_receiver() {
+    let (a, b) = connected(false);
+    let rmr = b.ia.rmr_create(&b.pz).unwrap();
+    let base = b.lmr.memory().addr();
+    let context = rmr.bind(Some(&b.lmr), base, 8, Privileges::REMOTE_READ, &b.ep, 1, NONE).unwrap();
+    assert!(matches!(b.event(&b.dto).data, EventData::RmrBind { .. }));
+    b.ep.post_recv(&[b.lmr.triplet(100, 8)], 2, NONE).unwrap();
+    a.ep.post_send_with_invalidate(&[a.lmr.triplet(0, 3)], 3, NONE, context).unwrap();
+    let recv = b.dto();
+    assert_eq!((recv.operation, recv.invalidated()), (DtoOperation::ReceiveWithInvalidate, Some(context)));
+    assert_eq!(rmr.query().unwrap().rmr_context, 0);
+    b.lmr.free().unwrap();
+}
+
+#[test]
+fn words_change_atomically_and_values_arrive() {
+    let (a, b) = connected(false);
+    b.lmr.memory().write(64, &7u64.to_ne_bytes());
+    let word = b.lmr.remote_triplet(64, 8);
+    a.ep.post_fetch_add(5, a.lmr.triplet(0, 8), 1, word, NONE).unwrap();
+    a.ep.post_compare_swap(12, 99, a.lmr.triplet(8, 8), 2, word, NONE).unwrap();
+    let (add, swap) = (a.dto(), a.dto());
+    assert_eq!(
+        (add.operation, add.length, swap.operation),
+        (DtoOperation::FetchAdd, 8, DtoOperation::CmpSwap)
+    );
+    assert_eq!((a.word(0), a.word(8), b.word(64)), (7, 12, 99));
+    let crooked = b.lmr.remote_triplet(68, 8);
+    let refused = a.ep.post_fetch_add(1, a.lmr.triplet(0, 8), 1, crooked, NONE).unwrap_err();
+    assert_eq!(refused.kind(), ReturnType::InvalidParameter);
+
+    for cookie in [10, 11] {
+        b.ep.post_recv(&[b.lmr.triplet(200, 8)], cookie, NONE).unwrap();
+    }
+    let target = b.lmr.remote_triplet(300, 4);
+    a.ep.post_rdma_write_immed(&[a.lmr.triplet(0, 4)], 3, target, 0xabcd, NONE).unwrap();
+    a.ep.post_send_immed(&[a.lmr.triplet(0, 4)], 4, 0x1234_5678, NONE).unwrap();
+    let (written, sent) = (b.dto(), b.dto());
+    assert_eq!((written.operation, written.immediate()), (DtoOperation::RecvImmed, Some(0xabcd)));
+    assert_eq!((sent.operation, sent.immediate()), (DtoOperation::RecvMsgImmed, Some(0x1234_5678)));
+    assert_eq!([a.dto().operation, a.dto().operation], [DtoOperation::RdmaWriteImmed, DtoOperation::Send]);
+}
+
+#[test]
+fn marks_tell_of_many_receives_and_break_the_connection() {
+    let (a, b) = connected(false);
+    for cookie in 0..4 {
+        b.ep.post_recv(&[], cookie, NONE).unwrap();
+    }
+    let held = b.ep.recv_query().unwrap();
+    assert_eq!((held.nbufs_allocated, held.bufs_alloc_span), (4, 4));
+    b.ep.set_watermark(Some(4), None).unwrap();
+    b.ep.post_recv(&[], 4, NONE).unwrap();
+    match b.event(&b.ia.async_evd()).data {
+        EventData::Async { object, reason: AsyncReason::EpSoftHighWatermark } => {
+            assert_eq!(object, b.ep.id())
+        }
+        other => panic!("{other:?}"),
+    }
+    b.ep.post_recv(&[], 5, NONE).unwrap();
+    assert!(b.ia.async_evd().dequeue().is_err(), "told once");
+    b.ep.set_watermark(None, Some(6)).unwrap();
+    b.ep.post_recv(&[], 6, NONE).unwrap();
+    b.expect(ConnectionKind::Broken);
+    a.expect(ConnectionKind::Disconnected);
+    for cookie in 0..7 {
+        let flushed = b.dto();
+        assert_eq!((flushed.cookie, flushed.status), (cookie, DtoStatus::Flushed));
+    }
+}
+
+#[test]
+fn an_empty_segment_names_nothing() {
+    let (a, b) = connected(false);
+    b.ep.post_recv(&[LmrTriplet::default()], 1, NONE).unwrap();
+    a.ep.post_send_immed(&[LmrTriplet::default()], 1, 3, NONE).unwrap();
+    assert_eq!((b.dto().immediate(), a.dto().length), (Some(3), 0));
+}

@@ -1,0 +1,99 @@
+//! Layers between the engine and a provider: what goes through is traced, counted, or made to fail on purpose.
+//!
+//! A layer stands on the provider's side of the plugin interface: to the engine it looks like a provider, to the
+//! provider like an engine, and neither knows of it. Layers are named in `plugins.toml`
+//! (`layers = ["trace", "count", { name = "faults", seed = 7, delay_us = 200 }]`, the first one next to the
+//! application) and work over any provider. Without layers nothing of this crate runs.
+//!
+//! | name | what it does |
+//! |---|---|
+//! | `trace` | a `tracing` event for every call, completion and event, target `dat.trace` |
+//! | `count` | counters and latency histograms of each channel and device, which [`stats::read`] gets from outside |
+//! | `faults` | delays, reordering, dropped connections and failed registrations, from a seed ([`faults`]) |
+//!
+//! # How it is made
+//! [`layer`] has the one thing that passes calls on, [`layer::Over`]; a layer itself is a [`layer::Layer`], which
+//! overrides what it cares for. Lists of posts are taken apart, so that a layer sees every post.
+#![forbid(unsafe_code)]
+
+mod count;
+pub mod faults;
+pub mod layer;
+pub mod stats;
+mod trace;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use dat_plugin::host::{Device, Plugin};
+use dat_plugin::{Config, Failure, Status};
+
+/// A layer as it is asked for: its name and its parameters, values as text.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Spec {
+    /// One of [`NAMES`].
+    pub name: String,
+    /// As in `plugins.toml`.
+    pub params: BTreeMap<String, String>,
+}
+
+/// The layers there are.
+pub const NAMES: [&str; 3] = ["trace", "count", "faults"];
+
+impl Spec {
+    /// A layer without parameters.
+    pub fn new(name: impl Into<String>) -> Spec {
+        Spec { name: name.into(), params: BTreeMap::new() }
+    }
+
+    /// Reads `NAME` or `NAME:KEY=VALUE,KEY=VALUE`, as command lines have it.
+    pub fn parse(text: &str) -> Result<Spec, Failure> {
+        let (name, params) = text.split_once(':').unwrap_or((text, ""));
+        let mut spec = Spec::new(name);
+        for param in params.split(',').filter(|param| !param.is_empty()) {
+            let (key, value) = param.split_once('=').ok_or_else(|| {
+                Failure::new(Status::BAD_CONFIG, format!("layer {text:?}: {param:?} is no KEY=VALUE"))
+            })?;
+            spec.params.insert(key.trim().to_owned(), value.trim().to_owned());
+        }
+        spec.check()?;
+        Ok(spec)
+    }
+
+    /// Fails on a name or parameter that does not exist, and on a value that makes no sense.
+    pub fn check(&self) -> Result<(), Failure> {
+        let config = self.config("a layer");
+        match self.name.as_str() {
+            "trace" | "count" => config.check_known(&[]),
+            "faults" => faults::Plan::parse(&config).map(|_| ()),
+            other => {
+                let known = NAMES.join(", ");
+                let message = format!("there is no layer {other:?}; the layers are: {known}");
+                Err(Failure::new(Status::BAD_CONFIG, message))
+            }
+        }
+    }
+
+    fn config(&self, ia_name: &str) -> Config {
+        Config { ia_name: format!("{ia_name}, layer {}", self.name), params: self.params.clone() }
+    }
+}
+
+/// The plugin with these layers over every device it opens, the first one next to the application. Without layers it
+/// is the plugin itself.
+pub fn over(plugin: Plugin, layers: &[Spec]) -> Result<Plugin, Failure> {
+    layers.iter().rev().try_fold(plugin, |plugin, spec| {
+        spec.check()?;
+        let (spec, provider) = (spec.clone(), plugin.name().to_owned());
+        Ok(plugin.wrapped(Arc::new(move |device, config| wrap(&spec, &provider, device, config))))
+    })
+}
+
+fn wrap(spec: &Spec, provider: &str, device: Device, config: &Config) -> Result<Device, Failure> {
+    let ia = &config.ia_name;
+    match spec.name.as_str() {
+        "trace" => layer::over(device, trace::Trace::new(ia)),
+        "count" => layer::over(device, count::Count::new(ia, provider)?),
+        _ => layer::over(device, faults::Faults::new(ia, faults::Plan::parse(&spec.config(ia))?)?),
+    }
+}

@@ -1,0 +1,48 @@
+//! Receives that several channels share.
+
+use super::{Device, Object};
+use crate::ops::Ctx;
+use crate::wire::{PostFlag, RecvRequest, Segment, Status};
+
+/// A shared receive queue; closed on drop.
+pub struct Srq {
+    object: Object,
+    device: Device,
+}
+
+impl Srq {
+    pub(super) fn new(device: Device, ctx: Ctx) -> Srq {
+        let close = device.0.tables.srq.close;
+        Srq { object: Object { ctx, close }, device }
+    }
+
+    pub(super) fn ctx(&self) -> Ctx {
+        self.object.ctx
+    }
+
+    /// Posts a receive; `total` is the sum of the segments' lengths.
+    #[inline]
+    pub fn post_recv(&self, flags: PostFlag, token: u64, segments: &[Segment], total: u64) -> Status {
+        let request = RecvRequest::new(flags, token, segments, total);
+        // SAFETY: the plugin's own object; the request and its segments live for the call.
+        unsafe { (self.device.0.tables.srq.post_recv)(self.object.ctx, &request) }
+    }
+
+    /// Asks for one event when fewer than `limit` receives are left.
+    pub fn arm(&self, limit: u32) -> Status {
+        // SAFETY: the plugin's own object.
+        unsafe { (self.device.0.tables.srq.arm)(self.object.ctx, limit) }
+    }
+
+    /// Changes the most receives it holds.
+    pub fn resize(&self, depth: u32) -> Status {
+        // SAFETY: the plugin's own object.
+        unsafe { (self.device.0.tables.srq.resize)(self.object.ctx, depth) }
+    }
+}
+
+impl std::fmt::Debug for Srq {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Srq")
+    }
+}

@@ -1,0 +1,253 @@
+//! Setting up a connection, step by step as RDMA CM reports.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use dat_plugin::{ConnectParam, Event, EventKind, Failure, Status};
+use rdma_sys::cm::*;
+use rdma_sys::verbs::*;
+
+use crate::channel::{Chan, Control, Phase};
+use crate::handles::{CmEvent, CmId, ConnParam};
+use crate::private;
+use crate::status::{self, CmMeaning};
+
+/// What is kept until the request can be sent.
+pub(crate) struct Attempt {
+    data: Vec<u8>,
+}
+
+/// A request of a peer, until it is answered.
+pub(crate) struct Request {
+    pub(crate) id: CmId,
+    /// Reads the peer may have under way, and those it takes.
+    pub(crate) reads: (u8, u8),
+    /// The peer has gone.
+    pub(crate) gone: bool,
+}
+
+/// The highest port there is.
+const PORTS: u64 = u16::MAX as u64;
+
+impl Chan {
+    pub(crate) fn start_connect(self: &Arc<Chan>, param: &ConnectParam<'_>) -> Result<(), Failure> {
+        let dev = &self.dev;
+        dev.check_fork()?;
+        let what = || format!("{}: connect to {:?}, port {}", dev.params.ia_name, param.addr, param.port);
+        let fail = |status, why: &str| Err(Failure::new(status, format!("{}: {why}", what())));
+        let os = |error: io::Error| status::failure(&what(), &error);
+        let mut control = self.idle(&what)?;
+        if param.data.len() > dev.params.style.limit() {
+            return fail(Status::INVALID, "too much private data");
+        }
+        let Some(peer) = param.addr.to_std().map(|peer| peer.ip().to_canonical()) else {
+            return fail(Status::BAD_ADDRESS, "an IPv4 or IPv6 address is needed");
+        };
+        if peer.is_ipv4() != dev.address.is_ipv4() {
+            return fail(Status::BAD_ADDRESS, &format!("this device's address is {}", dev.address.ip()));
+        }
+        let id = CmId::new(&dev.cm, self.token).map_err(os)?;
+        id.bind(SocketAddr::new(dev.address.ip(), 0)).map_err(os)?;
+        if dev.params.traffic_class != 0 {
+            id.set_traffic_class(dev.params.traffic_class).map_err(os)?;
+        }
+        if param.port > PORTS {
+            // Nobody can listen there, and that is what the consumer is to hear.
+            control.id = Some(id);
+            self.finish(&mut control, Event::new(EventKind::REFUSED, self.attr.user));
+            return Ok(());
+        }
+        let data = dev.params.style.wrap(param.data, private::REQUEST);
+        let peer = SocketAddr::new(peer, param.port as u16);
+        id.resolve_addr(peer, dev.params.resolve_timeout_ms).map_err(os)?;
+        control.phase = Phase::Resolving(Box::new(Attempt { data }));
+        control.id = Some(id);
+        Ok(())
+    }
+
+    pub(crate) fn start_accept(self: &Arc<Chan>, request: u64, data: &[u8]) -> Result<(), Failure> {
+        let dev = &self.dev;
+        dev.check_fork()?;
+        let what = || format!("{}: accept of request {request}", dev.params.ia_name);
+        let mut control = self.idle(&what)?;
+        if data.len() > dev.params.style.limit() {
+            return Err(Failure::new(Status::INVALID, format!("{}: too much private data", what())));
+        }
+        let Some(Request { id, reads, gone }) = dev.take_request(request, self) else {
+            return Err(Failure::new(Status::INVALID, format!("{}: there is no such request", what())));
+        };
+        let _ = self.cm_token.set(request);
+        let answered = match gone {
+            true => Err(io::Error::from(io::ErrorKind::ConnectionReset)),
+            false => self.answer(&id, reads, data),
+        };
+        control.id = Some(id);
+        match answered {
+            Ok(()) => control.phase = Phase::Accepting,
+            Err(error) => {
+                tracing::debug!(%error, "an accept came too late");
+                self.finish(&mut control, Event::new(EventKind::ACCEPT_FAILED, self.attr.user));
+            }
+        }
+        Ok(())
+    }
+
+    fn answer(&self, id: &CmId, (peer_out, peer_in): (u8, u8), data: &[u8]) -> io::Result<()> {
+        let (reads_in, reads_out) = self.reads();
+        let (reads_in, reads_out) = (reads_in.min(peer_out), reads_out.min(peer_in));
+        self.bring_up(id, reads_in, reads_out)?;
+        // The peer's first message may come before RDMA CM's event, and the answer to it may follow at once.
+        self.live.store(true, Ordering::Release);
+        let data = self.dev.params.style.wrap(data, private::ACCEPT);
+        id.accept(&self.conn_param(&data, reads_in, reads_out))
+    }
+
+    fn idle<'a>(&'a self, what: &dyn Fn() -> String) -> Result<std::sync::MutexGuard<'a, Control>, Failure> {
+        let control = self.control();
+        match control.phase {
+            Phase::Idle => Ok(control),
+            _ => {
+                let message = format!("{}: the channel was used before; open another one", what());
+                Err(Failure::new(Status::INVALID, message))
+            }
+        }
+    }
+
+    /// Reads this end takes, and those it makes. At least one each: atomic operations count as reads.
+    fn reads(&self) -> (u8, u8) {
+        let most = self.dev.max_reads();
+        let of = |wanted: u32| wanted.clamp(1, most.into()) as u8;
+        (of(self.attr.max_reads_in), of(self.attr.max_reads_out))
+    }
+
+    fn conn_param<'a>(&self, data: &'a [u8], reads_in: u8, reads_out: u8) -> ConnParam<'a> {
+        ConnParam {
+            data,
+            reads_in,
+            reads_out,
+            retry: self.dev.params.retry_count,
+            rnr_retry: self.dev.params.rnr_retry,
+            srq: self.srq.is_some(),
+            qp: self.qp.number(),
+        }
+    }
+
+    /// To the state in which requests can be posted, with what RDMA CM knows of the peer.
+    fn bring_up(&self, id: &CmId, reads_in: u8, reads_out: u8) -> io::Result<()> {
+        /// Bits the kernel once set for its own use, which drivers refuse.
+        const KERNELS_OWN: i32 = 0x01e0_0000;
+        let params = &self.dev.params;
+        for state in [IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS] {
+            let (mut attr, mask) = id.qp_attr(state)?;
+            attr.qp_access_flags = self.dev.remote_rights();
+            attr.max_dest_rd_atomic = reads_in;
+            attr.max_rd_atomic = attr.max_rd_atomic.min(reads_out).max(1);
+            attr.min_rnr_timer = params.rnr_timer;
+            attr.timeout = params.ack_timeout;
+            attr.retry_cnt = params.retry_count;
+            attr.rnr_retry = params.rnr_retry;
+            if let Some(mtu) = params.mtu {
+                attr.path_mtu = attr.path_mtu.min(mtu);
+            }
+            if let Some(index) = params.gid_index {
+                attr.ah_attr.grh.sgid_index = index;
+            }
+            self.qp.modify(&mut attr, mask & !KERNELS_OWN)?;
+        }
+        Ok(())
+    }
+
+    /// RDMA CM reports something of this channel.
+    pub(crate) fn cm_event(self: &Arc<Chan>, event: &CmEvent) {
+        let mut control = self.control();
+        let user = self.attr.user;
+        let connecting = matches!(control.phase, Phase::Resolving(_) | Phase::Connecting);
+        let accepting = matches!(control.phase, Phase::Accepting);
+        match status::meaning(event.kind) {
+            CmMeaning::Step => {
+                if let Err(failed) = self.step(&mut control, event) {
+                    self.finish(&mut control, failed);
+                }
+            }
+            CmMeaning::End { connecting: end, .. } if connecting => {
+                self.finish(&mut control, Event::new(end, user));
+            }
+            CmMeaning::End { accepting: end, .. } if accepting => {
+                self.finish(&mut control, Event::new(end, user));
+            }
+            CmMeaning::End { live: end, .. } => self.finish(&mut control, Event::new(end, user)),
+            CmMeaning::Rejected if connecting => {
+                let kind = status::rejected(event.status);
+                tracing::debug!(reason = event.status, "a connect was rejected");
+                let data = self.dev.params.style.unwrap(&event.data, private::REJECT);
+                let data = if kind == EventKind::REJECTED { data } else { &[] };
+                self.finish(&mut control, Event::new(kind, user).with_data(data));
+            }
+            CmMeaning::Rejected if accepting => {
+                self.finish(&mut control, Event::new(EventKind::ACCEPT_FAILED, user));
+            }
+            CmMeaning::Rejected | CmMeaning::Request | CmMeaning::Nothing => {}
+        }
+    }
+
+    /// The next step of connecting or accepting; the error is how the attempt ends.
+    fn step(self: &Arc<Chan>, control: &mut Control, event: &CmEvent) -> Result<(), Event> {
+        let dev = &self.dev;
+        let end = |kind| Event::new(kind, self.attr.user);
+        let log = |what: &str, error: &io::Error| tracing::warn!(ia = %dev.params.ia_name, %error, "{what}");
+        let Some(id) = &control.id else { return Ok(()) };
+        let next = match (event.kind, &control.phase) {
+            (RDMA_CM_EVENT_ADDR_RESOLVED, Phase::Resolving(_)) => {
+                if id.device().is_none_or(|(name, port)| name != dev.name || port != dev.port) {
+                    tracing::warn!(ia = %dev.params.ia_name, "the peer is reached by another device than this one");
+                    return Err(end(EventKind::UNREACHABLE));
+                }
+                id.resolve_route(dev.params.resolve_timeout_ms).map_err(|error| {
+                    log("the route to a peer", &error);
+                    end(EventKind::UNREACHABLE)
+                })?;
+                return Ok(());
+            }
+            (RDMA_CM_EVENT_ROUTE_RESOLVED, Phase::Resolving(attempt)) => {
+                let (reads_in, reads_out) = self.reads();
+                id.connect(&self.conn_param(&attempt.data, reads_in, reads_out)).map_err(|error| {
+                    log("a connection request", &error);
+                    end(EventKind::UNREACHABLE)
+                })?;
+                Phase::Connecting
+            }
+            (RDMA_CM_EVENT_CONNECT_RESPONSE, Phase::Connecting) => {
+                let (reads_in, reads_out) = self.reads();
+                let (_, peer_in) = event.reads;
+                let up =
+                    self.bring_up(id, reads_in, reads_out.min(peer_in.max(1))).and_then(|()| id.establish());
+                up.map_err(|error| {
+                    log("a queue pair could not be brought up", &error);
+                    let _ = id.reject(false, &[]);
+                    end(EventKind::REFUSED)
+                })?;
+                self.live.store(true, Ordering::Release);
+                let data = dev.params.style.unwrap(&event.data, private::ACCEPT);
+                dev.push_event(Some(self), end(EventKind::ESTABLISHED).with_data(data));
+                Phase::Live
+            }
+            (RDMA_CM_EVENT_ESTABLISHED, Phase::Accepting) => {
+                dev.push_event(Some(self), end(EventKind::ESTABLISHED));
+                Phase::Live
+            }
+            _ => return Ok(()),
+        };
+        control.phase = next;
+        Ok(())
+    }
+
+    /// The peer's data came before its last word: RDMA CM is told, and takes that as the word.
+    pub(crate) fn data_came(&self) {
+        let control = self.control();
+        if let (Phase::Accepting, Some(id)) = (&control.phase, &control.id) {
+            id.notify_established();
+        }
+    }
+}

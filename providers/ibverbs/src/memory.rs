@@ -1,0 +1,270 @@
+//! Protection domains, registrations, windows, and memory that the adapter allocates.
+
+use std::collections::HashMap;
+use std::ffi::c_int;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use dat_plugin::{Access, Block, Failure, Keys, Status};
+use rdma_sys::verbs::*;
+use rustix::mm::{MapFlags, ProtFlags};
+
+use crate::handles::{Context, Mr, Pd, Window};
+use crate::params::{HugePages, Params};
+use crate::probe;
+use crate::status;
+
+/// The memory side of a device.
+pub(crate) struct Memory {
+    context: Arc<Context>,
+    /// One protection domain of the device for each of the engine's, as long as something uses it.
+    domains: Mutex<HashMap<u32, Weak<Pd>>>,
+    regions: Mutex<HashMap<u32, Arc<Mr>>>,
+    windows: Mutex<Windows>,
+    blocks: Mutex<Blocks>,
+    /// A registration in a domain of its own: its key is wrong for every queue pair.
+    poison: Mr,
+    _page: Box<Page>,
+}
+
+#[derive(Default)]
+struct Windows {
+    open: HashMap<u64, Arc<Window>>,
+    last: u64,
+}
+
+#[derive(Default)]
+struct Blocks {
+    mapped: HashMap<u64, Mapped>,
+    last: u64,
+}
+
+#[repr(align(4096))]
+struct Page(#[allow(dead_code, reason = "the device knows its address")] [u8; 4096]);
+
+/// All rights the engine may ask for.
+const RIGHTS: [(Access, c_int); 5] = [
+    (Access::LOCAL_WRITE, IBV_ACCESS_LOCAL_WRITE),
+    // A device wants the local right for the remote one; the engine keeps the two apart.
+    (Access::REMOTE_WRITE, IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_LOCAL_WRITE),
+    (Access::REMOTE_READ, IBV_ACCESS_REMOTE_READ),
+    (Access::REMOTE_ATOMIC, IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_LOCAL_WRITE),
+    (Access::WINDOW, IBV_ACCESS_MW_BIND),
+];
+
+const REMOTE: [Access; 3] = [Access::REMOTE_READ, Access::REMOTE_WRITE, Access::REMOTE_ATOMIC];
+
+/// The device's flags for the interface's rights.
+pub(crate) fn flags(access: Access) -> c_int {
+    RIGHTS.iter().filter(|(right, _)| access.contains(*right)).fold(0, |sum, (_, flag)| sum | flag)
+}
+
+impl Memory {
+    pub(crate) fn new(context: &Arc<Context>) -> Result<Memory, Failure> {
+        let domain = Pd::new(context).map_err(|error| status::failure("a protection domain", &error))?;
+        let page = Box::new(Page([0; 4096]));
+        // SAFETY: the page is dropped after the registration, being the later field.
+        let poison = unsafe { Mr::new(&domain, &raw const *page as u64, 4096, 0) }
+            .map_err(|error| no_registration("a page", 4096, &error))?;
+        Ok(Memory {
+            context: context.clone(),
+            domains: Mutex::default(),
+            regions: Mutex::default(),
+            windows: Mutex::default(),
+            blocks: Mutex::default(),
+            poison,
+            _page: page,
+        })
+    }
+
+    /// A local key with which every access fails.
+    pub(crate) fn poison_key(&self) -> u32 {
+        self.poison.keys().0
+    }
+
+    /// The device's protection domain for one of the engine's.
+    pub(crate) fn domain(&self, number: u32) -> Result<Arc<Pd>, Failure> {
+        let mut domains = lock(&self.domains);
+        if let Some(pd) = domains.get(&number).and_then(Weak::upgrade) {
+            return Ok(pd);
+        }
+        let pd = Pd::new(&self.context).map_err(|error| status::failure("a protection domain", &error))?;
+        domains.retain(|_, pd| pd.strong_count() > 0);
+        domains.insert(number, Arc::downgrade(&pd));
+        Ok(pd)
+    }
+
+    pub(crate) fn register(
+        &self,
+        params: &Params,
+        addr: u64,
+        len: u64,
+        access: Access,
+        domain: u32,
+    ) -> Result<Keys, Failure> {
+        let what = format!("{}: registration of {len} bytes at {addr:#x}", params.ia_name);
+        if len == 0 || addr.checked_add(len).is_none() || usize::try_from(len).is_err() {
+            return Err(Failure::new(Status::INVALID, format!("{what}: no range of memory")));
+        }
+        let mut flags = flags(access);
+        if params.on_demand {
+            flags |= IBV_ACCESS_ON_DEMAND;
+        }
+        let pd = self.domain(domain)?;
+        // SAFETY: the contract of `Device::register`: the memory stays valid until `deregister` returned.
+        let mr =
+            unsafe { Mr::new(&pd, addr, len, flags) }.map_err(|error| no_registration(&what, len, &error))?;
+        let (lkey, rkey) = mr.keys();
+        lock(&self.regions).insert(lkey, Arc::new(mr));
+        let remote = REMOTE.iter().any(|right| access.contains(*right));
+        Ok(Keys { lkey, rkey: if remote { rkey } else { 0 } })
+    }
+
+    pub(crate) fn deregister(&self, keys: Keys) -> Status {
+        let Some(mr) = lock(&self.regions).remove(&keys.lkey) else { return Status::INVALID };
+        let ended = match Arc::try_unwrap(mr) {
+            Ok(mr) => mr.end().map_err(|(error, mr)| (error, Arc::new(mr))),
+            // A binding is being posted.
+            Err(mr) => Err((io::Error::from_raw_os_error(libc::EBUSY), mr)),
+        };
+        match ended {
+            Ok(()) => Status::OK,
+            Err((error, mr)) => {
+                tracing::warn!(%error, "a registration did not end; is a window still bound to it?");
+                lock(&self.regions).insert(keys.lkey, mr);
+                Status::IO
+            }
+        }
+    }
+
+    pub(crate) fn region(&self, lkey: u32) -> Option<Arc<Mr>> {
+        lock(&self.regions).get(&lkey).cloned()
+    }
+
+    pub(crate) fn open_window(&self, domain: u32) -> Result<u64, Failure> {
+        let window =
+            Window::new(&self.domain(domain)?).map_err(|error| status::failure("a memory window", &error))?;
+        let mut windows = lock(&self.windows);
+        windows.last += 1;
+        let number = windows.last;
+        windows.open.insert(number, Arc::new(window));
+        Ok(number)
+    }
+
+    pub(crate) fn close_window(&self, number: u64) -> Status {
+        match lock(&self.windows).open.remove(&number) {
+            Some(_) => Status::OK,
+            None => Status::INVALID,
+        }
+    }
+
+    pub(crate) fn window(&self, number: u64) -> Option<Arc<Window>> {
+        lock(&self.windows).open.get(&number).cloned()
+    }
+
+    pub(crate) fn alloc(&self, params: &Params, len: u64) -> Result<Block, Failure> {
+        let what = format!("{}: {len} bytes of memory", params.ia_name);
+        let none = |why: &dyn std::fmt::Display| Failure::new(Status::NO_RESOURCE, format!("{what}: {why}"));
+        let wanted = usize::try_from(len.max(1)).map_err(|error| none(&error))?;
+        let huge = match params.hugepages {
+            HugePages::Off => None,
+            HugePages::Try => Mapped::new(wanted, true).ok(),
+            HugePages::Require => Some(Mapped::new(wanted, true).map_err(|error| {
+                none(&format!("no huge pages ({error}); reserve some in /proc/sys/vm/nr_hugepages"))
+            })?),
+        };
+        let mapped = match huge {
+            Some(mapped) => mapped,
+            None => Mapped::new(wanted, false).map_err(|error| none(&error))?,
+        };
+        let mut blocks = lock(&self.blocks);
+        blocks.last += 1;
+        let block = Block { addr: mapped.addr as u64, len: mapped.len as u64, handle: blocks.last };
+        blocks.mapped.insert(block.handle, mapped);
+        Ok(block)
+    }
+
+    pub(crate) fn free(&self, block: Block) -> Status {
+        let mut blocks = lock(&self.blocks);
+        match blocks.mapped.get(&block.handle) {
+            Some(mapped) if mapped.addr as u64 == block.addr => {
+                blocks.mapped.remove(&block.handle);
+                Status::OK
+            }
+            _ => Status::INVALID,
+        }
+    }
+}
+
+/// Why a registration failed; the limit on locked memory is the usual reason.
+fn no_registration(what: &str, len: u64, error: &io::Error) -> Failure {
+    if error.raw_os_error() == Some(libc::ENOMEM)
+        && let Some(limit) = probe::limit()
+        && limit < u64::MAX / 2
+    {
+        let message = format!(
+            "{what}: {error}. This process may lock {} KiB of memory and {} KiB were asked for on top of what it has \
+             locked; raise `ulimit -l` (memlock in /etc/security/limits.conf, LimitMEMLOCK= in a systemd unit)",
+            limit / 1024,
+            len.div_ceil(1024)
+        );
+        return Failure::new(Status::NO_RESOURCE, message);
+    }
+    status::failure(what, error)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Zeroed memory of this process.
+struct Mapped {
+    addr: usize,
+    len: usize,
+}
+
+const HUGE: usize = 2 << 20;
+
+impl Mapped {
+    fn new(len: usize, huge: bool) -> io::Result<Mapped> {
+        let (unit, more) = if huge { (HUGE, MapFlags::HUGETLB) } else { (4096, MapFlags::empty()) };
+        let len = len.checked_next_multiple_of(unit).ok_or(io::ErrorKind::OutOfMemory)?;
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new private mapping.
+        let addr =
+            unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, prot, MapFlags::PRIVATE | more)? };
+        Ok(Mapped { addr: addr as usize, len })
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `new`; the engine frees a block after every registration in it ended.
+        let unmapped = unsafe { rustix::mm::munmap(self.addr as *mut _, self.len) };
+        if let Err(error) = unmapped {
+            tracing::error!(%error, "memory was not unmapped");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn remote_writing_brings_the_local_right_that_devices_want() {
+        assert_eq!(flags(Access::LOCAL_READ), 0);
+        assert_eq!(flags(Access::REMOTE_WRITE) & IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_LOCAL_WRITE);
+        assert_eq!(flags(Access::REMOTE_READ), IBV_ACCESS_REMOTE_READ);
+        assert_eq!(flags(Access::LOCAL_WRITE | Access::WINDOW), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
+    }
+
+    #[test]
+    fn mapped_memory_is_zeroed_and_whole_pages() {
+        let mapped = Mapped::new(5000, false).expect("two pages");
+        assert_eq!(mapped.len, 8192);
+        // SAFETY: just mapped.
+        let bytes = unsafe { std::slice::from_raw_parts(mapped.addr as *const u8, mapped.len) };
+        assert!(bytes.iter().all(|byte| *byte == 0));
+    }
+}

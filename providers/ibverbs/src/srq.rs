@@ -1,0 +1,151 @@
+//! Receives that several channels share.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use dat_plugin::{Event, EventKind, Failure, PostFlag, RecvRequest, Srq, SrqAttr, Status};
+use rdma_sys::verbs::*;
+
+use crate::device::Dev;
+use crate::handles::SharedQueue;
+use crate::post::{Kind, WorkId, as_sges};
+use crate::ring::Posted;
+use crate::status;
+
+/// A shared receive queue.
+pub struct IbSrq(pub(crate) Arc<Shared>);
+
+pub(crate) struct Shared {
+    pub(crate) handle: SharedQueue,
+    dev: Arc<Dev>,
+    attr: SrqAttr,
+    slots: Mutex<Slots>,
+}
+
+/// Receives that are with the device, each with its token; they come back in any order.
+struct Slots {
+    tokens: Vec<Posted>,
+    free: Vec<u32>,
+    depth: u32,
+    longest: u32,
+}
+
+impl Shared {
+    pub(crate) fn new(dev: &Arc<Dev>, attr: &SrqAttr) -> Result<Arc<Shared>, Failure> {
+        let what = format!("{}: a shared receive queue of {}", dev.params.ia_name, attr.depth);
+        let most = dev.device_attr();
+        if attr.depth == 0 || attr.depth > most.max_srq_depth || attr.max_segments > most.max_srq_segments {
+            let message = format!(
+                "{what} receives of {} segments: the device has up to {} of {}",
+                attr.max_segments, most.max_srq_depth, most.max_srq_segments
+            );
+            return Err(Failure::new(Status::NO_RESOURCE, message));
+        }
+        let domain = dev.memory.domain(attr.domain)?;
+        let handle = SharedQueue::new(&domain, attr.depth, attr.max_segments.max(1), attr.user)
+            .map_err(|error| status::failure(&what, &error))?;
+        let slots = Slots {
+            tokens: vec![Posted::default(); attr.depth as usize],
+            free: (0..attr.depth).rev().collect(),
+            depth: attr.depth,
+            longest: attr.depth,
+        };
+        Ok(Arc::new(Shared { handle, dev: dev.clone(), attr: *attr, slots: Mutex::new(slots) }))
+    }
+
+    /// The most receives in it.
+    pub(crate) fn depth(&self) -> u32 {
+        self.slots().depth
+    }
+
+    /// The receive a completion is of.
+    pub(crate) fn complete(&self, id: WorkId) -> Posted {
+        let mut slots = self.slots();
+        let slot = id.sequence();
+        slots.free.push(slot);
+        slots.tokens.get(slot as usize).copied().unwrap_or_default()
+    }
+
+    fn slots(&self) -> MutexGuard<'_, Slots> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Srq for IbSrq {
+    fn post_recv(&self, request: &RecvRequest) -> Status {
+        let shared = &*self.0;
+        let segments = request.segments();
+        if segments.len() > shared.attr.max_segments as usize || request.flags.contains(PostFlag::POISON) {
+            return Status::INVALID;
+        }
+        let mut slots = shared.slots();
+        let Some(slot) = slots.free.pop() else { return Status::NO_RESOURCE };
+        slots.tokens[slot as usize] = Posted { token: request.token, length: 0, poisoned: false };
+        let mut wr = ibv_recv_wr {
+            wr_id: WorkId::base(Kind::Shared, 0, 0) | u64::from(slot),
+            next: std::ptr::null_mut(),
+            sg_list: as_sges(segments),
+            num_sge: segments.len() as i32,
+        };
+        // SAFETY: the engine checked the segments against live registrations, and keeps them until they completed or the
+        // queue is closed.
+        let code = unsafe { shared.handle.post(&mut wr) };
+        if code != 0 {
+            slots.free.push(slot);
+            return status::refused(code);
+        }
+        Status::OK
+    }
+
+    fn arm(&self, limit: u32) -> Status {
+        let shared = &*self.0;
+        let slots = shared.slots();
+        // A device tells only when a receive is taken; that there are few already is told here.
+        let held = slots.depth - (slots.free.len() as u32).min(slots.depth);
+        if limit > 0 && held < limit {
+            shared.dev.push_event(None, Event::new(EventKind::SRQ_LIMIT, shared.attr.user));
+            return Status::OK;
+        }
+        match shared.handle.set_limit(limit) {
+            Ok(()) => Status::OK,
+            Err(error) => status::failure("limit of a shared receive queue", &error).status,
+        }
+    }
+
+    fn resize(&self, depth: u32) -> Status {
+        let shared = &*self.0;
+        let mut slots = shared.slots();
+        let held = slots.depth - slots.free.len() as u32;
+        if depth < held || depth == 0 || depth > shared.dev.device_attr().max_srq_depth {
+            return Status::INVALID;
+        }
+        if depth < slots.depth {
+            // Receives beyond the new depth may be anywhere in the device's queue: it stays as long as it is, and only
+            // takes no more.
+            let gone = slots.depth - depth;
+            let keep = slots.free.len() - gone as usize;
+            slots.free.truncate(keep);
+            slots.depth = depth;
+            return Status::OK;
+        }
+        // The device's queue may be longer, from an earlier shortening, and never has to be shorter.
+        if depth > slots.longest
+            && let Err(error) = shared.handle.resize(depth)
+        {
+            return status::failure("resizing a shared receive queue", &error).status;
+        }
+        slots.longest = slots.longest.max(depth);
+        grow(&mut slots, depth);
+        Status::OK
+    }
+
+    fn close(&self) {}
+}
+
+/// Adds slots that are not in use.
+fn grow(slots: &mut Slots, depth: u32) {
+    let known = slots.tokens.len() as u32;
+    let more = depth - slots.depth;
+    slots.tokens.resize((known + more) as usize, Posted::default());
+    slots.free.extend(known..known + more);
+    slots.depth = depth;
+}

@@ -1,0 +1,144 @@
+//! The library itself, opened at run time.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use crate::types::{fi_fabric_attr, fi_info, fid_fabric};
+
+/// The name looked for, as the dynamic loader looks for it (`LD_LIBRARY_PATH` included).
+pub const FILE: &str = "libfabric.so.1";
+
+type GetInfo =
+    unsafe extern "C" fn(u32, *const c_char, *const c_char, u64, *const fi_info, *mut *mut fi_info) -> c_int;
+
+/// libfabric's exported functions. Never unloaded: its providers start threads and leave handlers behind.
+#[derive(Debug)]
+pub struct Library {
+    version: unsafe extern "C" fn() -> u32,
+    getinfo: GetInfo,
+    freeinfo: unsafe extern "C" fn(*mut fi_info),
+    dupinfo: unsafe extern "C" fn(*const fi_info) -> *mut fi_info,
+    fabric: unsafe extern "C" fn(*mut fi_fabric_attr, *mut *mut fid_fabric, *mut c_void) -> c_int,
+    strerror: unsafe extern "C" fn(c_int) -> *const c_char,
+    path: PathBuf,
+}
+
+impl Library {
+    /// The library, opened when first asked for; the answer never changes.
+    pub fn get() -> Result<&'static Library, &'static str> {
+        static LIBRARY: OnceLock<Result<Library, String>> = OnceLock::new();
+        LIBRARY.get_or_init(Library::open).as_ref().map_err(String::as_str)
+    }
+
+    fn open() -> Result<Library, String> {
+        // SAFETY: libfabric's constructors may run in any process: that is what linking it would do.
+        let library = unsafe { libloading::Library::new(FILE) }.map_err(|error| {
+            format!("{FILE} cannot be loaded ({error}); install libfabric (Debian: libfabric1)")
+        })?;
+        // Never closed: the functions live as long as the process.
+        let library: &'static libloading::Library = Box::leak(Box::new(library));
+        macro_rules! symbol {
+            ($name:literal) => {{
+                // SAFETY: the type is that of the header.
+                *unsafe { library.get($name) }
+                    .map_err(|error| format!("{FILE} has no function it should have: {error}"))?
+            }};
+        }
+        let version = symbol!(b"fi_version\0");
+        Ok(Library {
+            version,
+            getinfo: symbol!(b"fi_getinfo\0"),
+            freeinfo: symbol!(b"fi_freeinfo\0"),
+            dupinfo: symbol!(b"fi_dupinfo\0"),
+            fabric: symbol!(b"fi_fabric\0"),
+            strerror: symbol!(b"fi_strerror\0"),
+            path: path_of(version as *const c_void),
+        })
+    }
+
+    /// Version of the interface the library offers, major and minor.
+    pub fn version(&self) -> (u32, u32) {
+        // SAFETY: takes nothing.
+        let version = unsafe { (self.version)() };
+        (version >> 16, version & 0xFFFF)
+    }
+
+    /// The file it was loaded from.
+    pub fn path(&self) -> &std::path::Path {
+        &self.path
+    }
+
+    /// `fi_getinfo`: 0, or a negative error.
+    ///
+    /// # Safety
+    /// `node` and `service` are null or end with 0; `hints` is null or was allocated by this library. On success `out`
+    /// is the caller's to free.
+    pub unsafe fn getinfo(
+        &self,
+        version: u32,
+        node: *const c_char,
+        service: *const c_char,
+        flags: u64,
+        hints: *const fi_info,
+        out: &mut *mut fi_info,
+    ) -> c_int {
+        // SAFETY: the caller's promise.
+        unsafe { (self.getinfo)(version, node, service, flags, hints, out) }
+    }
+
+    /// `fi_freeinfo`.
+    ///
+    /// # Safety
+    /// `info` was allocated by this library and is not used again.
+    pub unsafe fn freeinfo(&self, info: *mut fi_info) {
+        // SAFETY: the caller's promise.
+        unsafe { (self.freeinfo)(info) }
+    }
+
+    /// `fi_dupinfo`; of null it is an empty one with all attributes allocated.
+    ///
+    /// # Safety
+    /// `info` is null or was allocated by this library.
+    pub unsafe fn dupinfo(&self, info: *const fi_info) -> *mut fi_info {
+        // SAFETY: the caller's promise.
+        unsafe { (self.dupinfo)(info) }
+    }
+
+    /// `fi_fabric`.
+    ///
+    /// # Safety
+    /// `attr` is that of an info of this library.
+    pub unsafe fn fabric(&self, attr: *mut fi_fabric_attr, out: &mut *mut fid_fabric) -> c_int {
+        // SAFETY: the caller's promise.
+        unsafe { (self.fabric)(attr, out, std::ptr::null_mut()) }
+    }
+
+    /// The library's words for a positive error number.
+    pub fn strerror(&self, errno: c_int) -> String {
+        // SAFETY: any number is answered with a text that ends with 0 and lives until the next call of this thread.
+        let text = unsafe { (self.strerror)(errno) };
+        if text.is_null() {
+            return format!("error {errno}");
+        }
+        // SAFETY: as above.
+        unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+    }
+}
+
+fn path_of(symbol: *const c_void) -> PathBuf {
+    let mut info = libc::Dl_info {
+        dli_fname: std::ptr::null(),
+        dli_fbase: std::ptr::null_mut(),
+        dli_sname: std::ptr::null(),
+        dli_saddr: std::ptr::null_mut(),
+    };
+    // SAFETY: any address may be asked for; the structure is filled.
+    let found = unsafe { libc::dladdr(symbol, &mut info) };
+    if found == 0 || info.dli_fname.is_null() {
+        return PathBuf::from(FILE);
+    }
+    // SAFETY: the loader's name of a loaded file, which is never unloaded.
+    let name = unsafe { CStr::from_ptr(info.dli_fname) }.to_string_lossy().into_owned();
+    std::fs::canonicalize(&name).unwrap_or_else(|_| PathBuf::from(name))
+}

@@ -1,0 +1,647 @@
+//! An open interface adapter: what all its objects share, and what goes on without the application.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use dat_kit::{EventFd, Timer};
+use dat_plugin::{
+    Access, Caps, ChannelAttr, Config, Device, DeviceAttr, Event, Failure, Keys, NoSrq, RejectReason, SockAddr,
+    Status,
+};
+use libfabric_sys::Library;
+use parking_lot::Mutex;
+use rustix::event::epoll;
+
+use crate::channel::{Chan, FabricChannel, Page, Phase, check_attr};
+use crate::connect::Connector;
+use crate::datagrams::Datagrams;
+use crate::endpoint::MAX_SEGMENTS;
+use crate::fabric::{Fabric, version};
+use crate::listener::FabricListener;
+use crate::memory::{MAX_REGIONS, Mr, Regions, Removed};
+use crate::owner::Owner;
+use crate::params::{Endpoint, Params, Progress};
+use crate::progress::Reader;
+use crate::queue::{FabricQueue, MAX_DEPTH, Que};
+use crate::windows::Windows;
+use crate::wire::{HELLO, MAX_CHANS, MAX_WINDOW};
+
+/// An open interface adapter.
+pub struct FabricDevice(Arc<Dev>);
+
+/// What all objects of an adapter share. Fields are dropped in this order: endpoints and registrations before the fabric.
+pub struct Dev {
+    pub owner: Owner,
+    pub params: Params,
+    pub chans: Mutex<HashMap<u32, Arc<Chan>>>,
+    pub connector: Connector,
+    pub datagrams: Option<Datagrams>,
+    pub regions: Regions,
+    pub windows: Windows,
+    pub fabric: Arc<Fabric>,
+    pub reader: Mutex<Reader>,
+    next_chan: AtomicU32,
+    open_chans: AtomicU32,
+    open_queues: AtomicU32,
+    events: Mutex<VecDeque<(Option<Arc<Chan>>, Event)>>,
+    /// Channels to look after, because they owe or wait for something.
+    listed: Mutex<Vec<Arc<Chan>>>,
+    /// Counts polls of queues, so that the event thread sees whether it is needed.
+    polls: AtomicU64,
+    wait: Waiting,
+}
+
+/// What the event thread sleeps on, and when it last looked.
+struct Waiting {
+    epoll: OwnedFd,
+    bell: EventFd,
+    tick: Timer,
+    ticking: AtomicBool,
+    keepalive: Timer,
+    seen: AtomicU64,
+    /// Wakes by the fabric in a row that brought nothing.
+    idle: AtomicU32,
+}
+
+const BELL: u64 = 0;
+const TICK: u64 = 1;
+const KEEPALIVE: u64 = 2;
+const EVENTS: u64 = 3;
+const COMPLETIONS: u64 = 4;
+
+/// How often the event thread looks while applications poll, and so keep it from being woken by the fabric.
+const TICK_TIME: Duration = Duration::from_millis(1);
+
+const MAX_QUEUES: u32 = 65_536;
+const MAX_READS: u32 = 256;
+
+impl FabricDevice {
+    pub(crate) fn open(config: &Config) -> Result<FabricDevice, Failure> {
+        let params = Params::parse(config)?;
+        let library = Library::get()
+            .map_err(|why| Failure::new(Status::NO_DEVICE, format!("{}: {why}", params.ia_name)))?;
+        let fabric = Arc::new(Fabric::open(library, &params)?);
+        let regions = Regions::new(&fabric);
+        let datagrams = match params.endpoint {
+            Endpoint::Msg => None,
+            Endpoint::Rdm => Some(Datagrams::open(&fabric, &regions)?),
+        };
+        let dev = Arc::new(Dev {
+            owner: Owner::new().map_err(|e| Failure::os("a page that children do not inherit", &e))?,
+            chans: Mutex::default(),
+            connector: Connector::default(),
+            datagrams,
+            regions,
+            windows: Windows::default(),
+            reader: Mutex::new(Reader::new()),
+            next_chan: AtomicU32::new(1),
+            open_chans: AtomicU32::new(0),
+            open_queues: AtomicU32::new(0),
+            events: Mutex::default(),
+            listed: Mutex::new(Vec::with_capacity(64)),
+            polls: AtomicU64::new(0),
+            wait: Waiting::new(&fabric).map_err(|error| Failure::os("descriptors of a device", &error))?,
+            fabric,
+            params,
+        });
+        if let Some(time) = dev.params.keepalive {
+            let _ = dev.wait.keepalive.set(time / LIVES);
+        }
+        if dev.params.progress == Progress::Tick {
+            dev.tick();
+        }
+        dev.hurry();
+        Ok(FabricDevice(dev))
+    }
+}
+
+/// Looks at a peer in the time it may be silent.
+const LIVES: u32 = 4;
+
+impl Waiting {
+    fn new(fabric: &Fabric) -> io::Result<Waiting> {
+        let this = Waiting {
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            bell: EventFd::new()?,
+            tick: Timer::new()?,
+            ticking: AtomicBool::new(false),
+            keepalive: Timer::new()?,
+            seen: AtomicU64::new(0),
+            idle: AtomicU32::new(0),
+        };
+        let add = |fd: std::os::fd::BorrowedFd<'_>, token, flags| {
+            epoll::add(&this.epoll, fd, epoll::EventData::new_u64(token), flags)
+        };
+        add(this.bell.as_fd(), BELL, epoll::EventFlags::IN)?;
+        add(this.tick.as_fd(), TICK, epoll::EventFlags::IN)?;
+        add(this.keepalive.as_fd(), KEEPALIVE, epoll::EventFlags::IN)?;
+        if let Some(fd) = fabric.eq_wait() {
+            add(fd, EVENTS, epoll::EventFlags::IN)?;
+        }
+        // Armed only while nobody polls.
+        add(fabric.cq_wait(), COMPLETIONS, epoll::EventFlags::ONESHOT)?;
+        Ok(this)
+    }
+}
+
+impl Dev {
+    // For all objects.
+
+    pub fn check_fork(&self) -> Result<(), Failure> {
+        if self.owner.here() {
+            return Ok(());
+        }
+        let message =
+            "this process is a child made by fork from the one that opened the adapter; open it anew";
+        Err(Failure::new(Status::FORKED, message))
+    }
+
+    /// One line for people: fabric, address, library.
+    pub fn title(&self) -> String {
+        let kind = match self.params.endpoint {
+            Endpoint::Msg => "connected endpoints",
+            Endpoint::Rdm => "datagram endpoints",
+        };
+        format!("libfabric {} over {}", kind, self.params.fabric)
+    }
+
+    pub fn max_message(&self) -> u64 {
+        self.fabric.limits.max_message.min(1 << 31)
+    }
+
+    pub fn max_private_data(&self) -> usize {
+        match self.params.endpoint {
+            Endpoint::Msg => self.fabric.limits.cm_data.saturating_sub(HELLO),
+            Endpoint::Rdm => dat_plugin::MAX_PRIVATE_DATA,
+        }
+    }
+
+    pub fn chan(&self, id: u32) -> Option<Arc<Chan>> {
+        self.chans.lock().get(&id).cloned()
+    }
+
+    /// Hands an event to the engine.
+    pub fn event(&self, chan: Option<Arc<Chan>>, event: Event) {
+        self.events.lock().push_back((chan, event));
+        self.wait.bell.signal();
+    }
+
+    /// Has the event thread look at once.
+    pub fn hurry(&self) {
+        self.wait.bell.signal();
+    }
+
+    /// Somebody polls a queue.
+    pub fn polled(&self) {
+        self.polls.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether a thread may sleep on the fabric's descriptor; `false`: there is something to read.
+    pub fn may_wait(&self) -> bool {
+        self.fabric.may_wait_for_completions()
+    }
+
+    pub fn queue_closed(&self) {
+        self.open_queues.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub fn channel_closed(&self, chan: &Chan) {
+        self.open_chans.fetch_sub(1, Ordering::Relaxed);
+        // Goes when libfabric has handed back all its operations, which somebody has to see.
+        self.reader.lock().closed.push(chan.id);
+        self.hurry();
+    }
+
+    /// Puts a channel on the list of those to look after.
+    pub fn list(&self, chan: Arc<Chan>) {
+        self.listed.lock().push(chan);
+        self.tick();
+    }
+
+    /// Has the event thread look in a millisecond.
+    fn tick(&self) {
+        if !self.wait.ticking.swap(true, Ordering::AcqRel) && self.wait.tick.set(TICK_TIME).is_err() {
+            self.wait.ticking.store(false, Ordering::Release);
+            self.wait.bell.signal();
+        }
+    }
+
+    /// Looks after the listed channels: says what they owe, tries again what libfabric did not take.
+    pub fn look_after_channels(&self) {
+        let count = self.listed.lock().len();
+        for _ in 0..count {
+            // One at a time: a channel may list itself again.
+            let next = {
+                let mut listed = self.listed.lock();
+                if listed.is_empty() { None } else { Some(listed.swap_remove(0)) }
+            };
+            let Some(chan) = next else { return };
+            chan.listed.store(false, Ordering::Release);
+            let mut st = chan.lock();
+            chan.pump(&mut st, true);
+        }
+    }
+
+    // The event thread.
+
+    fn poll_events(self: &Arc<Dev>, out: &mut [Event]) -> usize {
+        if !self.owner.here() {
+            return 0;
+        }
+        let mut ready: Vec<epoll::Event> = Vec::with_capacity(8);
+        let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+        if epoll::wait(&self.wait.epoll, rustix::buffer::spare_capacity(&mut ready), Some(&now)).is_err() {
+            ready.clear();
+        }
+        let mut by_fabric = false;
+        for event in &ready {
+            match event.data.u64() {
+                BELL => self.wait.bell.drain(),
+                TICK => {
+                    self.wait.tick.drain();
+                    self.wait.ticking.store(false, Ordering::Release);
+                }
+                KEEPALIVE => self.look_for_life(),
+                COMPLETIONS => by_fabric = true,
+                _ => {}
+            }
+        }
+        let mut brought = self.progress_to_the_end();
+        brought += self.take_connection_events();
+        brought += self.progress_to_the_end();
+        self.look_after_channels();
+        self.reap();
+        if by_fabric {
+            let idle = if brought > 0 { 0 } else { self.wait.idle.load(Ordering::Relaxed) + 1 };
+            self.wait.idle.store(idle, Ordering::Relaxed);
+        }
+        let count = self.take_events(out);
+        self.prepare_to_sleep();
+        count
+    }
+
+    /// Takes completions until there are none, within reason.
+    pub fn progress_to_the_end(&self) -> usize {
+        let mut all = 0;
+        for _ in 0..64 {
+            match self.progress() {
+                0 => break,
+                some => all += some,
+            }
+        }
+        all
+    }
+
+    fn take_events(&self, out: &mut [Event]) -> usize {
+        let mut count = 0;
+        let mut events = self.events.lock();
+        while count < out.len() {
+            let Some((chan, event)) = events.pop_front() else { break };
+            if chan.is_none_or(|chan| !chan.silent.load(Ordering::Acquire)) {
+                out[count] = event;
+                count += 1;
+            }
+        }
+        if !events.is_empty() {
+            self.wait.bell.signal();
+        }
+        count
+    }
+
+    /// Decides what wakes the event thread next: the fabric itself, or, while applications poll and would have it woken
+    /// for nothing at every message, a tick.
+    fn prepare_to_sleep(&self) {
+        let polls = self.polls.load(Ordering::Relaxed);
+        let polled = self.wait.seen.swap(polls, Ordering::Relaxed) != polls;
+        let busy_for_nothing = self.wait.idle.load(Ordering::Relaxed) > 16;
+        if busy_for_nothing {
+            self.wait.idle.store(0, Ordering::Relaxed);
+        }
+        if polled || busy_for_nothing || self.params.progress == Progress::Tick || !self.listed.lock().is_empty() {
+            return self.tick();
+        }
+        if !self.may_wait() || !self.fabric.may_wait_for_events() {
+            return self.wait.bell.signal();
+        }
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ONESHOT;
+        let data = epoll::EventData::new_u64(COMPLETIONS);
+        if epoll::modify(&self.wait.epoll, self.fabric.cq_wait(), data, flags).is_err() {
+            self.tick();
+        }
+    }
+
+    /// Asks silent peers whether they are there, and gives up on those that did not answer.
+    fn look_for_life(&self) {
+        self.wait.keepalive.drain();
+        let Some(time) = self.params.keepalive else { return };
+        let all: Vec<Arc<Chan>> = self.chans.lock().values().cloned().collect();
+        for chan in all {
+            chan.look_for_life(LIVES);
+        }
+        let _ = self.wait.keepalive.set(time / LIVES);
+    }
+
+    /// Drops channels the engine closed and libfabric knows nothing of any more.
+    fn reap(&self) {
+        let mut reader = self.reader.lock();
+        let mut gone = Vec::new();
+        reader.closed.retain(|id| {
+            let mut chans = self.chans.lock();
+            let free = chans.get(id).is_none_or(|chan| chan.state.try_lock().is_some_and(|st| st.inflight == 0));
+            if free && let Some(chan) = chans.remove(id) {
+                gone.push(chan);
+            }
+            !free
+        });
+        drop(reader);
+        drop(gone);
+    }
+
+    /// Ends a registration whose keys peers may be using: they are told, and for a bounded time waited for; who does not
+    /// answer loses its connection. After that nothing of the peer's reaches the memory.
+    fn end_registration(&self, removed: Removed) {
+        let chans: Vec<Arc<Chan>> = removed.told.iter().filter_map(|id| self.chan(*id)).collect();
+        for chan in &chans {
+            chan.revoke(removed.rkey);
+        }
+        let deadline = std::time::Instant::now() + REVOKE_TIME;
+        let mut turns = 0u32;
+        while chans.iter().any(|chan| chan.waits_for_revoked(removed.rkey)) {
+            if std::time::Instant::now() >= deadline {
+                for chan in chans.iter().filter(|chan| chan.waits_for_revoked(removed.rkey)) {
+                    tracing::warn!(channel = chan.id, "a peer does not let go of memory; its connection is broken");
+                    chan.break_off();
+                }
+                break;
+            }
+            if self.progress() == 0 {
+                self.look_after_channels();
+                turns += 1;
+                if turns > 50 {
+                    std::thread::sleep(Duration::from_micros(50));
+                } else {
+                    std::thread::yield_now();
+                }
+            }
+        }
+        drop(removed);
+    }
+
+    /// Ends a key of a window. The memory stays registered, so nothing has to be waited for.
+    pub fn take_back(&self, rkey: u32) {
+        if let Some(removed) = self.regions.unpublish(rkey) {
+            for chan in removed.told.iter().filter_map(|id| self.chan(*id)) {
+                chan.revoke_later(removed.rkey);
+            }
+        }
+    }
+}
+
+/// How long a deregistration waits for peers that use the memory.
+const REVOKE_TIME: Duration = Duration::from_millis(200);
+
+impl Chan {
+    /// Puts it on the device's list.
+    pub fn list(&self) {
+        if !self.listed.swap(true, Ordering::AcqRel)
+            && let Some(chan) = self.arc()
+        {
+            self.dev.list(chan);
+        }
+    }
+
+    fn look_for_life(&self, lives: u32) {
+        let mut st = self.lock();
+        if !matches!(st.phase, Phase::Up | Phase::Accepting) {
+            return;
+        }
+        if self.heard.swap(false, Ordering::Relaxed) {
+            st.silence = 0;
+            return;
+        }
+        st.silence += 1;
+        if st.silence >= lives {
+            tracing::warn!(channel = self.id, "the peer is silent; the connection is broken");
+            return self.end(&mut st, dat_plugin::EventKind::BROKEN, &[], None);
+        }
+        st.owed.ping = true;
+        self.pump(&mut st, true);
+    }
+
+    fn revoke(&self, rkey: u32) {
+        let mut st = self.lock();
+        if st.phase == Phase::Up && st.explained.contains(&rkey) {
+            st.owed.revoke.push(rkey);
+            self.say_what_is_owed(&mut st, false);
+        }
+    }
+
+    /// As [`Chan::revoke`], from under a channel's lock.
+    fn revoke_later(&self, rkey: u32) {
+        self.revokes.lock().push(rkey);
+        self.list();
+    }
+
+    fn waits_for_revoked(&self, rkey: u32) -> bool {
+        let st = self.lock();
+        st.phase == Phase::Up && st.explained.contains(&rkey)
+    }
+
+    fn break_off(&self) {
+        let mut st = self.lock();
+        self.end(&mut st, dat_plugin::EventKind::BROKEN, &[], Some(crate::wire::Farewell::Broken));
+    }
+}
+
+impl Device for FabricDevice {
+    type Channel = FabricChannel;
+    type Queue = FabricQueue;
+    type Listener = FabricListener;
+    type Srq = NoSrq;
+
+    fn attr(&self) -> DeviceAttr {
+        let dev = &self.0;
+        let limits = &dev.fabric.limits;
+        let segments = limits.iov.min(MAX_SEGMENTS) as u32;
+        let mut caps = Caps::RECEIVER_WAITS | Caps::INTER_PROCESS | Caps::INTER_HOST | Caps::IMMEDIATE | Caps::WINDOWS;
+        if limits.atomics {
+            caps = caps | Caps::ATOMICS;
+        }
+        DeviceAttr {
+            caps,
+            address: dev.fabric.ip().map_or(SockAddr::UNSPECIFIED, SockAddr::from),
+            max_channels: dev.params.max_channels,
+            max_queues: MAX_QUEUES,
+            max_queue_depth: MAX_DEPTH,
+            max_regions: MAX_REGIONS,
+            max_requests_per_channel: MAX_WINDOW,
+            max_recvs_per_channel: MAX_WINDOW,
+            max_segments: segments,
+            max_read_segments: segments,
+            max_write_segments: segments,
+            max_reads_per_channel: MAX_READS,
+            max_message: dev.max_message(),
+            max_rdma: dev.max_message(),
+            max_region: 1 << 46,
+            max_private_data: dev.max_private_data() as u32,
+            qos: 0,
+            alignment: 64,
+            max_windows: MAX_REGIONS,
+            ..DeviceAttr::default()
+        }
+    }
+
+    fn open_queue(&self, depth: u32) -> Result<Arc<FabricQueue>, Failure> {
+        self.0.check_fork()?;
+        if self.0.open_queues.load(Ordering::Relaxed) >= MAX_QUEUES {
+            let message = format!("there are {MAX_QUEUES} queues, the most this device has");
+            return Err(Failure::new(Status::NO_RESOURCE, message));
+        }
+        let queue = Que::new(&self.0, depth)?;
+        self.0.open_queues.fetch_add(1, Ordering::Relaxed);
+        Ok(Arc::new(FabricQueue(queue)))
+    }
+
+    fn open_channel(
+        &self,
+        attr: &ChannelAttr,
+        send: Option<&Arc<FabricQueue>>,
+        recv: Option<&Arc<FabricQueue>>,
+    ) -> Result<Arc<FabricChannel>, Failure> {
+        let dev = &self.0;
+        dev.check_fork()?;
+        check_attr(dev, attr)?;
+        let full = |what: &str| Failure::new(Status::NO_RESOURCE, format!("{}: {what}", dev.params.ia_name));
+        if dev.open_chans.fetch_add(1, Ordering::Relaxed) >= dev.params.max_channels {
+            dev.open_chans.fetch_sub(1, Ordering::Relaxed);
+            return Err(full("there are max_channels channels; close one first"));
+        }
+        let made = dev.new_chan(attr, send.map(|queue| queue.0.clone()), recv.map(|queue| queue.0.clone()));
+        if made.is_err() {
+            dev.open_chans.fetch_sub(1, Ordering::Relaxed);
+        }
+        made.map(|chan| Arc::new(FabricChannel(chan)))
+    }
+
+    fn listen(&self, port: u64, user: u64) -> Result<Arc<FabricListener>, Failure> {
+        self.0.check_fork()?;
+        FabricListener::open(&self.0, port, user).map(Arc::new)
+    }
+
+    fn register(&self, addr: u64, len: u64, access: Access, domain: u32) -> Result<Keys, Failure> {
+        self.0.check_fork()?;
+        let dev = &self.0;
+        dev.regions.register(&dev.fabric, dev.shared_endpoint(), (addr, len), access, domain)
+    }
+
+    fn deregister(&self, keys: Keys) -> Status {
+        if !self.0.owner.here() {
+            return Status::FORKED;
+        }
+        match self.0.regions.remove(keys) {
+            None => Status::INVALID,
+            Some(removed) => {
+                self.0.end_registration(removed);
+                Status::OK
+            }
+        }
+    }
+
+    fn open_window(&self, domain: u32) -> Result<u64, Failure> {
+        self.0.check_fork()?;
+        Ok(self.0.windows.open(domain))
+    }
+
+    fn close_window(&self, window: u64) -> Status {
+        match self.0.windows.close(window) {
+            None => Status::INVALID,
+            Some(rkey) => {
+                self.0.take_back(rkey);
+                Status::OK
+            }
+        }
+    }
+
+    fn reject(&self, request: u64, reason: RejectReason, data: &[u8]) -> Status {
+        if !self.0.owner.here() {
+            return Status::FORKED;
+        }
+        if data.len() > self.0.max_private_data() {
+            return Status::INVALID;
+        }
+        self.0.reject(request, reason, data)
+    }
+
+    fn poll_events(&self, out: &mut [Event]) -> usize {
+        self.0.poll_events(out)
+    }
+
+    fn event_fd(&self) -> RawFd {
+        self.0.wait.epoll.as_raw_fd()
+    }
+
+    fn describe(&self) -> String {
+        let dev = &self.0;
+        let ip = dev.fabric.ip().map_or("no internet address".into(), |ip| ip.to_string());
+        format!("{}, address {ip}, libfabric {}", dev.title(), version(dev.fabric.library))
+    }
+
+    fn close(&self) {
+        if self.0.owner.here() {
+            self.0.shut_down();
+        }
+    }
+}
+
+impl Dev {
+    fn new_chan(
+        self: &Arc<Dev>,
+        attr: &ChannelAttr,
+        send: Option<Arc<Que>>,
+        recv: Option<Arc<Que>>,
+    ) -> Result<Arc<Chan>, Failure> {
+        let page = Page::new(|addr, len| match self.params.endpoint {
+            Endpoint::Rdm => Ok(None),
+            Endpoint::Msg => {
+                let key = self.regions.secret(self.fabric.limits.mr_key_size);
+                let rights = libfabric_sys::consts::FI_REMOTE_WRITE;
+                Mr::new(&self.fabric, addr, len, rights, key, std::ptr::null_mut()).map(Some).map_err(|errno| {
+                    crate::status::failure(self.fabric.library, "fi_mr_reg of a control page", errno.into())
+                })
+            }
+        })?;
+        let mut chans = self.chans.lock();
+        let id = loop {
+            let id = self.next_chan.fetch_add(1, Ordering::Relaxed) & (MAX_CHANS - 1);
+            if id != 0 && !chans.contains_key(&id) {
+                break id;
+            }
+        };
+        let chan = Chan::new(self, id, attr, send, recv, page)?;
+        chans.insert(id, chan.clone());
+        Ok(chan)
+    }
+
+    /// The endpoint all datagrams go through, or null.
+    pub fn shared_endpoint(&self) -> *mut libfabric_sys::types::fid_ep {
+        self.datagrams.as_ref().map_or(std::ptr::null_mut(), Datagrams::endpoint)
+    }
+
+    fn shut_down(&self) {
+        self.connector.shut_down(self);
+        if let Some(datagrams) = &self.datagrams {
+            datagrams.shut_down();
+        }
+        self.progress_to_the_end();
+        self.reap();
+        // What libfabric never handed back goes with the endpoints, which are closed.
+        let rest = std::mem::take(&mut *self.chans.lock());
+        self.listed.lock().clear();
+        self.events.lock().clear();
+        drop(rest);
+    }
+}

@@ -1,0 +1,440 @@
+//! libfabric's objects that a device holds: fabric, domain, queues, address table. Opened together, closed together.
+//!
+//! # Unsafe
+//! This file, [`crate::endpoint`] and the posts of [`crate::post`] are where libfabric is called. Objects are closed in
+//! the reverse order of opening, by their owners' `Drop`; nothing is used after that.
+
+use std::ffi::{CStr, CString, c_void};
+use std::mem::size_of;
+use std::net::IpAddr;
+use std::os::fd::{BorrowedFd, RawFd};
+use std::ptr;
+
+use dat_plugin::{Failure, Status};
+use libfabric_sys::consts::*;
+use libfabric_sys::inline::*;
+use libfabric_sys::types::*;
+use libfabric_sys::{Library, consts};
+
+use crate::address::Raw;
+use crate::params::{Endpoint, Family, Params};
+use crate::status;
+
+/// The interface this was written for; newer libraries offer it too.
+pub const API: u32 = consts::fi_version(1, 17);
+
+/// A list of what libfabric offers, or a copy of one entry.
+#[derive(Debug)]
+pub struct Info {
+    pub library: &'static Library,
+    pub head: *mut fi_info,
+}
+
+// SAFETY: a list nobody changes after it was made.
+unsafe impl Send for Info {}
+// SAFETY: as above.
+unsafe impl Sync for Info {}
+
+impl Drop for Info {
+    fn drop(&mut self) {
+        // SAFETY: allocated by the library, owned by this value alone.
+        unsafe { self.library.freeinfo(self.head) }
+    }
+}
+
+impl Info {
+    /// What the library offers for these parameters, the likeliest first.
+    pub fn ask(library: &'static Library, params: &Params) -> Result<Info, Failure> {
+        // SAFETY: null is answered with an empty one.
+        let head = unsafe { library.dupinfo(ptr::null()) };
+        let hints = Info { library, head };
+        if hints.head.is_null() {
+            return Err(Failure::new(Status::NO_RESOURCE, "fi_allocinfo: out of memory"));
+        }
+        let name = CString::new(params.fabric.as_str())
+            .map_err(|_| Failure::new(Status::BAD_CONFIG, "parameter fabric: a byte 0"))?;
+        // SAFETY: just allocated, with all attributes; strings are freed by the library, so they are the C library's.
+        unsafe {
+            let info = &mut *hints.head;
+            info.caps = FI_MSG | FI_RMA;
+            if params.endpoint == Endpoint::Rdm {
+                info.caps |= FI_TAGGED;
+            }
+            info.mode = FI_CONTEXT | FI_CONTEXT2;
+            (*info.ep_attr).type_ = match params.endpoint {
+                Endpoint::Msg => FI_EP_MSG,
+                Endpoint::Rdm => FI_EP_RDM,
+            };
+            let domain = &mut *info.domain_attr;
+            domain.mr_mode =
+                FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT;
+            domain.threading = FI_THREAD_SAFE;
+            domain.resource_mgmt = FI_RM_ENABLED;
+            (*info.fabric_attr).prov_name = libc::strdup(name.as_ptr());
+            if !params.interface.is_empty()
+                && let Ok(interface) = CString::new(params.interface.as_str())
+            {
+                domain.name = libc::strdup(interface.as_ptr());
+            }
+        }
+        let node = params.address.and_then(|address| CString::new(address.to_string()).ok());
+        let (node, flags) = match &node {
+            Some(node) => (node.as_ptr(), FI_SOURCE | FI_NUMERICHOST),
+            None => (ptr::null(), 0),
+        };
+        let mut out = ptr::null_mut();
+        // SAFETY: strings that end with 0, hints of the library.
+        let result = unsafe { library.getinfo(API, node, ptr::null(), flags, hints.head, &mut out) };
+        if result != 0 {
+            let kind = if params.endpoint == Endpoint::Msg { "connected" } else { "reliable datagram" };
+            let mut failure = status::failure(library, "fi_getinfo", result.into());
+            failure.status = Status::NO_DEVICE;
+            failure.message = format!(
+                "{}: libfabric {} offers no {kind} endpoints of fabric {:?}{}{} here ({}); `fi_info -l` lists its fabrics",
+                params.ia_name,
+                version(library),
+                params.fabric,
+                params.address.map(|address| format!(" at {address}")).unwrap_or_default(),
+                if params.interface.is_empty() { String::new() } else { format!(" on {}", params.interface) },
+                failure.message,
+            );
+            return Err(failure);
+        }
+        Ok(Info { library, head: out })
+    }
+
+    /// A copy of the entry to use: of the wanted family, and no loopback address if there is another and none was
+    /// asked for.
+    pub fn choose(&self, params: &Params) -> Result<Info, Failure> {
+        let fits = |info: &&fi_info| match (params.family, ip_of(info)) {
+            (Family::Any, _) => true,
+            (Family::V4, Some(ip)) => ip.is_ipv4(),
+            (Family::V6, Some(ip)) => ip.is_ipv6(),
+            (_, None) => false,
+        };
+        let all: Vec<&fi_info> = self.iter().filter(fits).collect();
+        let outside = all.iter().find(|info| ip_of(info).is_some_and(|ip| !ip.is_loopback() && !link_local(ip)));
+        let chosen = match params.address {
+            Some(_) => all.first(),
+            None => outside.or(all.first()),
+        };
+        let Some(chosen) = chosen else {
+            let message = format!(
+                "{}: fabric {:?} has no address of family {:?}",
+                params.ia_name, params.fabric, params.family
+            );
+            return Err(Failure::new(Status::NO_DEVICE, message));
+        };
+        self.copy_of(chosen)
+    }
+
+    /// A copy of one entry, alone.
+    pub fn copy_of(&self, info: &fi_info) -> Result<Info, Failure> {
+        // SAFETY: an entry of the library's.
+        let head = unsafe { self.library.dupinfo(info) };
+        match head.is_null() {
+            true => Err(Failure::new(Status::NO_RESOURCE, "fi_dupinfo: out of memory")),
+            false => Ok(Info { library: self.library, head }),
+        }
+    }
+
+    /// A copy with another source address.
+    pub fn at(&self, addr: &Raw) -> Result<Info, Failure> {
+        let copy = self.copy_of(self.first())?;
+        // SAFETY: the copy is this function's; addresses are freed by the library, so they are the C library's.
+        unsafe {
+            let info = &mut *copy.head;
+            let bytes = libc::malloc(addr.bytes().len().max(1));
+            if bytes.is_null() {
+                return Err(Failure::new(Status::NO_RESOURCE, "an address: out of memory"));
+            }
+            ptr::copy_nonoverlapping(addr.bytes().as_ptr(), bytes.cast(), addr.bytes().len());
+            libc::free(info.src_addr);
+            info.src_addr = bytes;
+            info.src_addrlen = addr.bytes().len();
+        }
+        Ok(copy)
+    }
+
+    pub fn first(&self) -> &fi_info {
+        // SAFETY: never null: made by successful calls only.
+        unsafe { &*self.head }
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &fi_info> {
+        // SAFETY: a list of the library's, which ends with null.
+        std::iter::successors(unsafe { self.head.as_ref() }, |info| unsafe { info.next.as_ref() })
+    }
+}
+
+/// The library's version, for people.
+pub fn version(library: &Library) -> String {
+    let (major, minor) = library.version();
+    format!("{major}.{minor} ({})", library.path().display())
+}
+
+/// Text of the library's, or nothing.
+pub fn text(ptr: *const std::ffi::c_char) -> String {
+    if ptr.is_null() {
+        return String::new();
+    }
+    // SAFETY: strings in an info end with 0 and live as long as it.
+    unsafe { CStr::from_ptr(ptr) }.to_string_lossy().into_owned()
+}
+
+/// Bytes of an address in an info.
+pub fn raw_of(addr: *const c_void, len: usize) -> Option<Raw> {
+    if addr.is_null() || len == 0 {
+        return None;
+    }
+    // SAFETY: an info's address has the length it says.
+    Raw::new(unsafe { std::slice::from_raw_parts(addr.cast(), len) })
+}
+
+/// The internet address an info is of.
+pub fn ip_of(info: &fi_info) -> Option<IpAddr> {
+    raw_of(info.src_addr, info.src_addrlen)?.socket().map(|socket| socket.ip())
+}
+
+fn link_local(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(v4) => v4.is_link_local(),
+        IpAddr::V6(v6) => v6.segments()[0] & 0xFFC0 == 0xFE80,
+    }
+}
+
+/// What the fabric can do, as far as it matters here.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    pub mr_mode: i32,
+    pub mr_key_size: usize,
+    pub inject: usize,
+    pub iov: usize,
+    pub rma_iov: usize,
+    pub max_message: u64,
+    pub cm_data: usize,
+    pub delivery: bool,
+    pub order_saw: bool,
+    pub atomics: bool,
+}
+
+/// The objects of a device.
+#[derive(Debug)]
+pub struct Fabric {
+    pub library: &'static Library,
+    pub info: Info,
+    pub limits: Limits,
+    pub fabric: *mut fid_fabric,
+    pub domain: *mut fid_domain,
+    /// Null with datagrams.
+    pub eq: *mut fid_eq,
+    pub cq: *mut fid_cq,
+    /// Null with connected endpoints.
+    pub av: *mut fid_av,
+    /// -1 without an event queue.
+    pub eq_fd: RawFd,
+    pub cq_fd: RawFd,
+}
+
+// SAFETY: opened with FI_THREAD_SAFE: every call may be made from any thread, concurrently. What the manual asks
+// beyond that, that nothing is used once closed, is kept by ownership.
+unsafe impl Send for Fabric {}
+// SAFETY: as above.
+unsafe impl Sync for Fabric {}
+
+/// Entries of the completion queue.
+const CQ_SIZE: usize = 8192;
+
+impl Fabric {
+    pub fn open(library: &'static Library, params: &Params) -> Result<Fabric, Failure> {
+        let info = Info::ask(library, params)?.choose(params)?;
+        let limits = limits_of(info.first(), params)?;
+        let mut this = Fabric {
+            library,
+            info,
+            limits,
+            fabric: ptr::null_mut(),
+            domain: ptr::null_mut(),
+            eq: ptr::null_mut(),
+            cq: ptr::null_mut(),
+            av: ptr::null_mut(),
+            eq_fd: -1,
+            cq_fd: -1,
+        };
+        let head = this.info.head;
+        let none = ptr::null_mut();
+        // SAFETY: the entry the library gave, unchanged.
+        let result = unsafe { library.fabric((*head).fabric_attr, &mut this.fabric) };
+        this.check("fi_fabric", result)?;
+        // SAFETY: open objects, filled structures; `this` closes what was opened if a later step fails.
+        unsafe {
+            this.check("fi_domain", fi_domain(this.fabric, head, &mut this.domain, none))?;
+            let mut attr = fi_cq_attr {
+                size: CQ_SIZE,
+                flags: 0,
+                format: FI_CQ_FORMAT_TAGGED,
+                wait_obj: FI_WAIT_FD,
+                signaling_vector: 0,
+                wait_cond: 0,
+                wait_set: none,
+            };
+            this.check("fi_cq_open", fi_cq_open(this.domain, &mut attr, &mut this.cq, none))?;
+            this.check("descriptor of the completion queue", fi_wait_fd(this.cq.cast(), &mut this.cq_fd))?;
+            match params.endpoint {
+                Endpoint::Msg => {
+                    let mut attr = fi_eq_attr {
+                        size: 1024,
+                        flags: 0,
+                        wait_obj: FI_WAIT_FD,
+                        signaling_vector: 0,
+                        wait_set: none,
+                    };
+                    this.check("fi_eq_open", fi_eq_open(this.fabric, &mut attr, &mut this.eq, none))?;
+                    this.check("descriptor of the event queue", fi_wait_fd(this.eq.cast(), &mut this.eq_fd))?;
+                }
+                Endpoint::Rdm => {
+                    let mut attr = fi_av_attr {
+                        type_: FI_AV_TABLE,
+                        rx_ctx_bits: 0,
+                        count: 64,
+                        ep_per_node: 0,
+                        name: ptr::null(),
+                        map_addr: none,
+                        flags: 0,
+                    };
+                    this.check("fi_av_open", fi_av_open(this.domain, &mut attr, &mut this.av, none))?;
+                }
+            }
+        }
+        this.limits.atomics = (*this.info.first()).caps & FI_ATOMIC != 0 && this.has_atomics();
+        Ok(this)
+    }
+
+    /// Fails if `result` is an error of `what`.
+    pub fn check(&self, what: &str, result: i32) -> Result<(), Failure> {
+        if result >= 0 { Ok(()) } else { Err(status::failure(self.library, what, result.into())) }
+    }
+
+    /// The device's own address, if it is of the internet.
+    pub fn ip(&self) -> Option<IpAddr> {
+        ip_of(self.info.first())
+    }
+
+    /// The descriptor of the completion queue.
+    pub fn cq_wait(&self) -> BorrowedFd<'_> {
+        // SAFETY: open as long as the queue is, which this value closes.
+        unsafe { BorrowedFd::borrow_raw(self.cq_fd) }
+    }
+
+    /// The descriptor of the event queue.
+    pub fn eq_wait(&self) -> Option<BorrowedFd<'_>> {
+        // SAFETY: open as long as the queue is, which this value closes.
+        (self.eq_fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(self.eq_fd) })
+    }
+
+    /// Whether a thread may sleep on the completion queue's descriptor now; `false`: read first.
+    pub fn may_wait_for_completions(&self) -> bool {
+        let mut objects = [self.cq.cast::<fid>()];
+        // SAFETY: open objects.
+        unsafe { fi_trywait(self.fabric, objects.as_mut_ptr(), 1) == 0 }
+    }
+
+    /// As above, of the event queue.
+    pub fn may_wait_for_events(&self) -> bool {
+        if self.eq.is_null() {
+            return true;
+        }
+        let mut objects = [self.eq.cast::<fid>()];
+        // SAFETY: open objects.
+        unsafe { fi_trywait(self.fabric, objects.as_mut_ptr(), 1) == 0 }
+    }
+
+    /// What a negative number in a completion means, in the fabric's own words.
+    pub fn words(&self, error: &fi_cq_err_entry) -> String {
+        let mut room = [0; 128];
+        // SAFETY: the buffer has the length that is said; the answer ends with 0.
+        let words = unsafe {
+            fi_cq_strerror(self.cq, error.prov_errno, error.err_data, room.as_mut_ptr(), room.len())
+        };
+        format!("{}; {}", self.library.strerror(error.err), text(words))
+    }
+
+    /// Adds a peer's address.
+    pub fn add_peer(&self, addr: &Raw) -> Result<fi_addr_t, Failure> {
+        let mut out = FI_ADDR_UNSPEC;
+        // SAFETY: an address of the fabric's format, which has the size the fabric says.
+        let result =
+            unsafe { fi_av_insert(self.av, addr.bytes().as_ptr().cast(), 1, &mut out, 0, ptr::null_mut()) };
+        match result {
+            1 => Ok(out),
+            0 => Err(Failure::new(Status::UNREACHABLE, "fi_av_insert: the fabric knows no such address")),
+            error => Err(status::failure(self.library, "fi_av_insert", error.into())),
+        }
+    }
+
+    fn has_atomics(&self) -> bool {
+        [(FI_SUM, FI_FETCH_ATOMIC), (FI_CSWAP, FI_COMPARE_ATOMIC)].into_iter().all(|(op, flag)| {
+            let mut attr = fi_atomic_attr { count: 0, size: 0 };
+            // SAFETY: open domain, room for the answer.
+            let result = unsafe { fi_query_atomic(self.domain, FI_UINT64, op, &mut attr, flag) };
+            result == 0 && attr.count >= 1 && attr.size == size_of::<u64>()
+        })
+    }
+}
+
+impl Drop for Fabric {
+    fn drop(&mut self) {
+        let all: [*mut fid; 5] =
+            [self.av.cast(), self.cq.cast(), self.eq.cast(), self.domain.cast(), self.fabric.cast()];
+        for object in all.into_iter().filter(|object| !object.is_null()) {
+            // SAFETY: opened by this value, and everything opened on it is closed: endpoints and registrations hold a
+            // reference to the device, which holds this.
+            let result = unsafe { fi_close(object) };
+            if result != 0 {
+                tracing::warn!(error = %self.library.strerror(-result), "closing an object of libfabric");
+            }
+        }
+    }
+}
+
+fn limits_of(info: &fi_info, params: &Params) -> Result<Limits, Failure> {
+    // SAFETY: an entry of the library's has all attributes.
+    let (tx, rx, ep, domain) =
+        unsafe { (&*info.tx_attr, &*info.rx_attr, &*info.ep_attr, &*info.domain_attr) };
+    let refuse = |why: String| {
+        let message = format!("{}: fabric {:?} {why}", params.ia_name, params.fabric);
+        Err(Failure::new(Status::NOT_SUPPORTED, message))
+    };
+    if domain.cq_data_size < 8 {
+        return refuse(format!(
+            "carries {} bytes of immediate data; 8 are needed for the books of a connection{}",
+            domain.cq_data_size,
+            if params.fabric.starts_with("verbs") { " (use the ibverbs provider, or verbs;ofi_rxm)" } else { "" },
+        ));
+    }
+    let both = info.mode | tx.mode | rx.mode | domain.mode;
+    if both & !(FI_CONTEXT | FI_CONTEXT2) != 0 {
+        return refuse(format!("asks for mode bits {both:#x}, which this provider does not have"));
+    }
+    if domain.mr_mode & FI_MR_RAW != 0 {
+        return refuse("has keys that do not fit 64 bits (FI_MR_RAW)".into());
+    }
+    if params.endpoint == Endpoint::Msg && domain.mr_mode & FI_MR_ENDPOINT != 0 {
+        return refuse("binds memory to single connected endpoints (FI_MR_ENDPOINT)".into());
+    }
+    if tx.msg_order & FI_ORDER_SAS == 0 {
+        return refuse("does not keep messages in order (FI_ORDER_SAS)".into());
+    }
+    Ok(Limits {
+        mr_mode: domain.mr_mode,
+        mr_key_size: domain.mr_key_size,
+        inject: tx.inject_size,
+        iov: tx.iov_limit.min(rx.iov_limit),
+        rma_iov: tx.iov_limit,
+        max_message: ep.max_msg_size as u64,
+        cm_data: 256,
+        delivery: tx.op_flags & FI_DELIVERY_COMPLETE != 0,
+        order_saw: tx.msg_order & FI_ORDER_SAW != 0,
+        atomics: false,
+    })
+}

@@ -1,0 +1,543 @@
+//! The data path of a channel: posts go into rings, and from there to libfabric as far as the peer's receives, the keys'
+//! meaning, fences and libfabric itself allow. What cannot go now goes when something changed; nothing spins.
+
+use dat_plugin::{
+    AtomicRequest, BindRequest, Completion, CompletionFlag, CompletionStatus, EventKind, Opcode, PostFlag,
+    RecvRequest, Request as Posted, Status,
+};
+
+use crate::channel::{Chan, Phase, State, code_of};
+use crate::endpoint::{Errno, Local, Remote};
+use crate::status;
+use crate::wire::{Farewell, MAX_WRITTEN, Mark, Rest, reached, room_code, widen};
+use crate::work::{Recv, RecvStage, Request, Role, Stage};
+
+/// What keeps a request from being started.
+enum Blocked {
+    /// Something of the peer's or of an earlier request.
+    Waits,
+    /// libfabric takes no more just now.
+    Full,
+    Failed(Errno),
+}
+
+impl From<Errno> for Blocked {
+    fn from(errno: Errno) -> Blocked {
+        if errno == -libc::EAGAIN || errno == -libc::ENOMEM { Blocked::Full } else { Blocked::Failed(errno) }
+    }
+}
+
+impl Chan {
+    pub fn post(&self, posted: &Posted) -> Status {
+        let (len, remote) = match posted.opcode {
+            Opcode::SEND | Opcode::SEND_IMM => (posted.total, false),
+            Opcode::WRITE => (posted.total, true),
+            Opcode::WRITE_IMM if posted.total < MAX_WRITTEN => (posted.total, true),
+            Opcode::READ if u64::from(posted.remote_len) <= posted.total => (posted.remote_len.into(), true),
+            _ => return Status::INVALID,
+        };
+        if len > self.dev.max_message() || self.send.is_none() {
+            return Status::INVALID;
+        }
+        let request = Request {
+            token: posted.token,
+            opcode: posted.opcode,
+            flags: posted.flags,
+            len: len as u32,
+            imm: posted.imm,
+            rkey: if remote { posted.rkey } else { 0 },
+            remote_addr: posted.remote_addr,
+            ..Request::default()
+        };
+        self.queue_request(request, posted.segments())
+    }
+
+    pub fn post_atomic(&self, posted: &AtomicRequest) -> Status {
+        if !self.dev.fabric.limits.atomics {
+            return Status::NOT_SUPPORTED;
+        }
+        let known = matches!(posted.opcode, Opcode::FETCH_ADD | Opcode::CMP_SWAP);
+        if !known || posted.sink.len() != 8 || !posted.remote_addr.is_multiple_of(8) || self.send.is_none() {
+            return Status::INVALID;
+        }
+        let request = Request {
+            token: posted.token,
+            opcode: posted.opcode,
+            flags: posted.flags,
+            len: 8,
+            rkey: posted.rkey,
+            remote_addr: posted.remote_addr,
+            operand: posted.operand,
+            swap: posted.swap,
+            ..Request::default()
+        };
+        self.queue_request(request, &[posted.sink])
+    }
+
+    /// Opens a part of registered memory to peers, under a key of its own.
+    pub fn bind(&self, posted: &BindRequest) -> Result<u32, Status> {
+        let mut st = self.lock();
+        if !matches!(st.phase, Phase::Up) {
+            return Err(Status::NOT_CONNECTED);
+        }
+        let range = posted.range().map(|segment| (segment.addr(), u64::from(segment.len())));
+        let bound = self.dev.bind_window(posted.window, range, posted.access)?;
+        let request = Request {
+            token: posted.token,
+            opcode: Opcode::BIND,
+            flags: posted.flags,
+            rkey: bound.before,
+            ..Request::default()
+        };
+        if !st.requests.push(request, &[]) {
+            self.dev.unbind_window(posted.window, bound);
+            return Err(Status::NO_RESOURCE);
+        }
+        self.start_requests(&mut st);
+        self.complete_or_break(&mut st);
+        Ok(bound.now)
+    }
+
+    fn queue_request(&self, request: Request, segments: &[dat_plugin::Segment]) -> Status {
+        let mut st = self.lock();
+        if st.phase != Phase::Up {
+            return Status::NOT_CONNECTED;
+        }
+        if !st.requests.push(request, segments) {
+            return Status::NO_RESOURCE;
+        }
+        if st.requests.tail.wrapping_sub(st.requests.next) == 1 {
+            self.start_requests(&mut st);
+            // What has no length, and what is known to fail, is done already.
+            self.complete_or_break(&mut st);
+        }
+        Status::OK
+    }
+
+    pub fn post_recv(&self, posted: &RecvRequest) -> Status {
+        if self.recv.is_none() || posted.total > u64::from(u32::MAX) {
+            return Status::INVALID;
+        }
+        let mut st = self.lock();
+        if st.phase == Phase::Stopped {
+            return Status::NOT_CONNECTED;
+        }
+        let recv = Recv {
+            token: posted.token,
+            len: posted.total as u32,
+            poisoned: posted.flags.contains(PostFlag::POISON),
+            ..Recv::default()
+        };
+        if !st.recvs.push(recv, posted.segments()) {
+            return Status::NO_RESOURCE;
+        }
+        if st.link.is_some() {
+            self.start_recvs(&mut st);
+            // The peer learns of it with the next message, or when somebody looks after this channel.
+            self.list();
+        }
+        Status::OK
+    }
+
+    /// Brings everything forward that can be. `idle`: nothing else is going on, so what could wait is said too.
+    pub fn pump(&self, st: &mut State, idle: bool) {
+        if let Phase::Leaving(until) = st.phase
+            && (st.requests_out == 0 || std::time::Instant::now() >= until)
+        {
+            return self.end(st, EventKind::DISCONNECTED, &[], None);
+        }
+        if st.phase == Phase::Stopped {
+            return self.finish_ending(st);
+        }
+        if st.link.is_some() {
+            self.start_recvs(st);
+        }
+        if idle {
+            st.owed.revoke.append(&mut self.revokes.lock());
+        }
+        if st.asked.is_some() {
+            self.answer(st);
+        }
+        if st.phase == Phase::Up {
+            self.start_requests(st);
+        }
+        // A peer that may be waiting is told without delay, once half a window has gathered.
+        let gathered = st.books.consumed.wrapping_sub(st.told.consumed);
+        let half = gathered >= 8 && gathered >= (st.recvs.len() + gathered) / 2;
+        self.say_what_is_owed(st, idle || half);
+        self.complete_or_break(st);
+        if self.owes(st) {
+            self.list();
+        }
+    }
+
+    /// Hands out the last event of a channel that waited for libfabric to let go.
+    pub fn finish_ending(&self, st: &mut State) {
+        if st.inflight == 0
+            && let Some(kind) = st.owed.ending.take()
+        {
+            self.event(kind, &[]);
+        }
+    }
+
+    /// Gives libfabric the receives it does not have yet.
+    pub fn start_recvs(&self, st: &mut State) {
+        let Some(link) = st.link else { return };
+        while st.recvs.next != st.recvs.tail {
+            let count = st.recvs.next;
+            let recv = *st.recvs.slot(count);
+            if !recv.poisoned {
+                let local = Local {
+                    segs: st.recvs.segs(count),
+                    regions: &self.dev.regions,
+                    context: st.recvs.context(count),
+                };
+                if let Err(errno) = link.recv(&local) {
+                    if errno != -libc::EAGAIN {
+                        tracing::warn!(errno, "libfabric takes no receive");
+                    }
+                    return self.list();
+                }
+                st.inflight += 1;
+            }
+            st.recvs.slot_mut(count).stage = RecvStage::Posted;
+            st.recvs.next = count.wrapping_add(1);
+            st.books.posted = st.books.posted.wrapping_add(1);
+            let code = code_of(&recv);
+            if code < st.books.room {
+                st.books.room = code;
+                st.owed.room = true;
+            }
+        }
+    }
+
+    /// Starts requests in order, up to the first that has to wait.
+    pub fn start_requests(&self, st: &mut State) {
+        while st.phase == Phase::Up && !st.owed.up && st.requests.next != st.requests.tail {
+            match self.start_one(st) {
+                Ok(()) => {}
+                Err(Blocked::Waits) => return self.say_what_is_owed(st, false),
+                Err(Blocked::Full) => return self.list(),
+                Err(Blocked::Failed(errno)) => {
+                    tracing::warn!(errno, "libfabric refuses a request");
+                    let next = st.requests.next;
+                    let request = st.requests.slot_mut(next);
+                    request.stage = Stage::Done;
+                    request.status = status::of_completion(errno);
+                    st.requests.next = next.wrapping_add(1);
+                }
+            }
+        }
+    }
+
+    fn start_one(&self, st: &mut State) -> Result<(), Blocked> {
+        let count = st.requests.next;
+        let request = *st.requests.slot(count);
+        if request.flags.contains(PostFlag::FENCE) && st.reads > 0 {
+            return Err(Blocked::Waits);
+        }
+        match request.opcode {
+            Opcode::SEND | Opcode::SEND_IMM => self.start_message(st, count, &request)?,
+            Opcode::WRITE_IMM if request.len == 0 => self.start_message(st, count, &request)?,
+            Opcode::WRITE_IMM => match request.stage {
+                Stage::Queued => {
+                    self.start_one_sided(st, count, &request)?;
+                    if st.requests.slot(count).stage == Stage::Started {
+                        // The message that announces it goes once it is done.
+                        st.requests.slot_mut(count).stage = Stage::Writing;
+                        return Err(Blocked::Waits);
+                    }
+                }
+                Stage::Announce => self.start_message(st, count, &request)?,
+                _ => return Err(Blocked::Waits),
+            },
+            Opcode::BIND => st.requests.slot_mut(count).stage = Stage::Done,
+            _ => self.start_one_sided(st, count, &request)?,
+        }
+        st.requests.next = count.wrapping_add(1);
+        Ok(())
+    }
+
+    fn start_message(&self, st: &mut State, count: u32, request: &Request) -> Result<(), Blocked> {
+        if reached(st.sent, st.credit) {
+            return Err(Blocked::Waits);
+        }
+        let announces = request.opcode == Opcode::WRITE_IMM;
+        let len = if announces { 0 } else { request.len };
+        if room_code(len.into(), true) > st.room && st.go != Some(st.sent) {
+            if !st.asking {
+                st.asking = true;
+                st.owed.ask = Some((st.sent, len.into()));
+            }
+            return Err(Blocked::Waits);
+        }
+        let rest = match announces {
+            true => Rest::Written(request.len),
+            // A smaller room is told before the peer may count on it.
+            false if st.owed.room => Rest::Books { posted: st.told.posted, consumed: st.books.consumed },
+            false => Rest::Books { posted: st.books.posted, consumed: st.books.consumed },
+        };
+        let imm = (request.opcode != Opcode::SEND).then_some(request.imm);
+        let mark = Mark { solicited: request.flags.contains(PostFlag::SOLICITED), imm, rest };
+        let Some(link) = st.link else { return Err(Blocked::Waits) };
+        let segs = if announces { &[][..] } else { st.requests.segs(count) };
+        link.send(&Local { segs, regions: &self.dev.regions, context: st.requests.context(count) }, mark.encode())?;
+        if let Rest::Books { posted, consumed } = rest {
+            st.told.posted = posted;
+            st.told.consumed = consumed;
+        }
+        let seq = st.sent;
+        st.sent = seq.wrapping_add(1);
+        st.asking = false;
+        st.go = None;
+        self.started(st, count);
+        st.requests.slot_mut(count).seq = seq;
+        Ok(())
+    }
+
+    fn started(&self, st: &mut State, count: u32) {
+        st.inflight += 1;
+        st.requests_out += 1;
+        st.requests.slot_mut(count).stage = Stage::Started;
+    }
+
+    fn start_one_sided(&self, st: &mut State, count: u32, request: &Request) -> Result<(), Blocked> {
+        // Without bytes nothing is checked.
+        if request.len == 0 {
+            st.requests.slot_mut(count).stage = Stage::Done;
+            return Ok(());
+        }
+        if request.is_read() && st.reads >= self.attr.max_reads_out.max(1) {
+            return Err(Blocked::Waits);
+        }
+        let Some(key) = st.keys.get(&request.rkey) else {
+            if st.resolving.is_none() {
+                st.resolving = Some(request.rkey);
+                st.owed.resolve = Some(request.rkey);
+            }
+            return Err(Blocked::Waits);
+        };
+        let right = match request.opcode {
+            Opcode::READ => dat_plugin::Access::REMOTE_READ,
+            Opcode::FETCH_ADD | Opcode::CMP_SWAP => dat_plugin::Access::REMOTE_ATOMIC,
+            _ => dat_plugin::Access::REMOTE_WRITE,
+        };
+        let Some(addr) = key.locate(request.remote_addr, request.len.into(), right.0) else {
+            let slot = st.requests.slot_mut(count);
+            slot.stage = Stage::Done;
+            slot.status = CompletionStatus::REMOTE_ACCESS;
+            return Ok(());
+        };
+        let remote = Remote { addr, key: key.key };
+        let Some(link) = st.link else { return Err(Blocked::Waits) };
+        let local = Local {
+            segs: st.requests.segs(count),
+            regions: &self.dev.regions,
+            context: st.requests.context(count),
+        };
+        let slot = st.requests.slot(count);
+        match request.opcode {
+            Opcode::READ => link.read(&local, request.len.into(), remote)?,
+            Opcode::FETCH_ADD => link.atomic(&local, remote, &slot.operand, None)?,
+            Opcode::CMP_SWAP => link.atomic(&local, remote, &slot.swap, Some(&slot.operand))?,
+            _ => link.write(&local, request.len.into(), remote, self.dev.fabric.limits.delivery)?,
+        }
+        if request.is_read() {
+            st.reads += 1;
+        }
+        self.started(st, count);
+        Ok(())
+    }
+
+    /// Hands completed requests to the queue, in order, and breaks the connection at the first that failed.
+    pub fn complete_or_break(&self, st: &mut State) {
+        if !self.complete_requests(st) {
+            self.end(st, EventKind::BROKEN, &[], Some(Farewell::Broken));
+        }
+    }
+
+    /// `false`: one has failed, and is the last.
+    pub fn complete_requests(&self, st: &mut State) -> bool {
+        while st.phase == Phase::Up && st.requests.head != st.requests.next {
+            let request = *st.requests.slot(st.requests.head);
+            if request.stage != Stage::Done {
+                break;
+            }
+            let failed = request.status != CompletionStatus::SUCCESS;
+            if !failed && request.is_message() && !reached(st.taken, request.seq.wrapping_add(1)) {
+                break;
+            }
+            st.requests.head = st.requests.head.wrapping_add(1);
+            if request.opcode == Opcode::BIND && request.rkey != 0 {
+                self.dev.take_back(request.rkey);
+            }
+            if failed || !request.flags.contains(PostFlag::UNSIGNALLED) {
+                self.complete(&self.send, self.attr.send_user, &Completion {
+                    token: request.token,
+                    status: request.status,
+                    length: if failed { 0 } else { request.len },
+                    ..Completion::default()
+                });
+            }
+            if failed {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn complete(&self, queue: &Option<std::sync::Arc<crate::queue::Que>>, user: u64, completion: &Completion) {
+        if let Some(queue) = queue {
+            queue.push(Completion { user, ..*completion });
+        }
+    }
+
+    /// A receive cannot take the message that is for it: it fails, and the connection breaks.
+    pub fn fail_recv(&self, st: &mut State, token: u64, poisoned: bool) {
+        let status =
+            if poisoned { CompletionStatus::LOCAL_ACCESS } else { CompletionStatus::LOCAL_LENGTH };
+        self.complete(&self.recv, self.attr.recv_user, &Completion { token, status, ..Completion::default() });
+        self.end(st, EventKind::BROKEN, &[], Some(Farewell::Broken));
+    }
+
+    /// libfabric is done with an operation of this channel: with what came, or with an error.
+    pub fn on_operation(&self, role: Role, index: u32, result: Result<(usize, u64), Errno>) {
+        let mut st = self.lock();
+        st.inflight = st.inflight.saturating_sub(1);
+        match role {
+            Role::Request => self.on_request(&mut st, index, result.err()),
+            Role::Recv => self.on_recv(&mut st, index, result),
+            Role::FrameIn | Role::FrameOut => {}
+        }
+        if st.phase == Phase::Stopped {
+            self.finish_ending(&mut st);
+        }
+    }
+
+    fn on_request(&self, st: &mut State, index: u32, error: Option<Errno>) {
+        st.requests_out = st.requests_out.saturating_sub(1);
+        let Some(count) = st.requests.count_of(index) else { return };
+        let slot = st.requests.slot_mut(count);
+        if slot.is_read() && slot.stage == Stage::Started {
+            st.reads = st.reads.saturating_sub(1);
+        }
+        let slot = st.requests.slot_mut(count);
+        match error {
+            None if slot.stage == Stage::Writing => slot.stage = Stage::Announce,
+            None => slot.stage = Stage::Done,
+            Some(errno) if self.is_just_the_end(st, errno) => return,
+            Some(errno) => {
+                let was_writing = slot.stage == Stage::Writing;
+                slot.stage = Stage::Done;
+                slot.status = status::of_completion(errno);
+                if was_writing {
+                    st.requests.next = count.wrapping_add(1);
+                }
+            }
+        }
+        self.pump(st, false);
+    }
+
+    /// Operations libfabric hands back because the connection is over say nothing of their own; with connected endpoints
+    /// an event tells of the end.
+    fn is_just_the_end(&self, st: &State, errno: Errno) -> bool {
+        let datagrams = st.link.is_some_and(|link| link.datagrams);
+        !matches!(st.phase, Phase::Up) || (!datagrams && errno == libc::ECANCELED)
+    }
+
+    fn on_recv(&self, st: &mut State, index: u32, result: Result<(usize, u64), Errno>) {
+        if !matches!(st.phase, Phase::Up | Phase::Accepting | Phase::Leaving(_)) {
+            return;
+        }
+        self.heard.store(true, std::sync::atomic::Ordering::Relaxed);
+        let Some(count) = st.recvs.count_of(index) else { return };
+        let (len, data) = match result {
+            Ok(filled) => filled,
+            Err(errno) if self.is_just_the_end(st, errno) => return,
+            Err(errno) => {
+                // The peer keeps to the room it is told, so this is a fault of the fabric's or the peer's.
+                tracing::warn!(errno, "a receive failed");
+                let token = st.recvs.slot(count).token;
+                let poisoned = status::of_completion(errno) != CompletionStatus::LOCAL_LENGTH;
+                return self.fail_recv(st, token, poisoned);
+            }
+        };
+        let slot = st.recvs.slot_mut(count);
+        slot.stage = RecvStage::Filled;
+        slot.filled = len as u32;
+        slot.mark = data;
+        if let Rest::Books { posted, consumed } = Mark::decode(data).rest {
+            if let Some(posted) = widen(st.credit, posted) {
+                st.credit = posted;
+            }
+            if let Some(consumed) = widen(st.taken, consumed)
+                && reached(st.sent, consumed)
+            {
+                st.taken = consumed;
+            }
+        }
+        if st.phase == Phase::Accepting {
+            // Overtook the news that the peer is connected; taken when that came.
+            return;
+        }
+        self.take_filled(st);
+        self.pump(st, false);
+    }
+
+    /// Completes filled receives, in order.
+    pub fn take_filled(&self, st: &mut State) {
+        let mut smallest_gone = false;
+        while st.recvs.head != st.recvs.next {
+            let recv = *st.recvs.slot(st.recvs.head);
+            if recv.stage != RecvStage::Filled {
+                break;
+            }
+            st.recvs.head = st.recvs.head.wrapping_add(1);
+            st.books.consumed = st.books.consumed.wrapping_add(1);
+            smallest_gone |= code_of(&recv) == st.books.room;
+            let mark = Mark::decode(recv.mark);
+            let mut flags = CompletionFlag::NONE;
+            if mark.solicited {
+                flags = flags | CompletionFlag::SOLICITED;
+            }
+            if mark.imm.is_some() {
+                flags = flags | CompletionFlag::IMMEDIATE;
+            }
+            let length = match mark.rest {
+                Rest::Books { .. } => recv.filled,
+                Rest::Written(len) => {
+                    flags = flags | CompletionFlag::WRITTEN;
+                    len
+                }
+            };
+            let imm = mark.imm.unwrap_or(0);
+            self.complete(&self.recv, self.attr.recv_user, &Completion {
+                token: recv.token,
+                length,
+                flags,
+                imm,
+                ..Completion::default()
+            });
+        }
+        if smallest_gone {
+            self.look_for_more_room(st);
+        }
+        self.list();
+    }
+
+    /// The smallest receive was used: if all that are left are larger the peer need not ask any more. Only where that is
+    /// quickly seen.
+    fn look_for_more_room(&self, st: &mut State) {
+        const QUICK: u32 = 32;
+        let open = st.recvs.next.wrapping_sub(st.recvs.head);
+        if open == 0 || open > QUICK {
+            return;
+        }
+        let codes = (0..open).map(|ahead| code_of(st.recvs.slot(st.recvs.head.wrapping_add(ahead))));
+        let smallest = codes.min().unwrap_or(st.books.room);
+        if smallest > st.books.room {
+            st.books.room = smallest;
+            st.owed.room = true;
+        }
+    }
+}

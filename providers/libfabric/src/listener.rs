@@ -1,0 +1,99 @@
+//! Where peers knock: a passive endpoint, or with datagrams an endpoint at the port's address.
+
+use std::net::SocketAddr;
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use dat_plugin::{Failure, Listener, Status};
+use libfabric_sys::inline::{fi_bind, fi_listen, fi_passive_ep};
+use libfabric_sys::types::fid_pep;
+
+use crate::address::Raw;
+use crate::connect::port_of;
+use crate::datagrams::Port;
+use crate::device::Dev;
+
+/// A port being listened on.
+pub struct FabricListener {
+    dev: Arc<Dev>,
+    port: u64,
+    how: How,
+    closed: AtomicBool,
+}
+
+enum How {
+    Passive(*mut fid_pep),
+    Datagrams(Arc<Port>),
+}
+
+// SAFETY: a pointer to a thread-safe object, closed once.
+unsafe impl Send for FabricListener {}
+// SAFETY: as above.
+unsafe impl Sync for FabricListener {}
+
+impl FabricListener {
+    pub(crate) fn open(dev: &Arc<Dev>, port: u64, user: u64) -> Result<FabricListener, Failure> {
+        let Some(ip) = dev.fabric.ip() else {
+            let message = format!(
+                "{}: fabric {:?} has no internet addresses, so nobody could find a port of it",
+                dev.params.ia_name, dev.params.fabric
+            );
+            return Err(Failure::new(Status::NOT_SUPPORTED, message));
+        };
+        let Ok(wanted) = u16::try_from(port) else {
+            let message = format!("{}: port {port}: at most 65535 is possible", dev.params.ia_name);
+            return Err(Failure::new(Status::INVALID, message));
+        };
+        let at = Raw::from(SocketAddr::new(ip, wanted));
+        let closed = AtomicBool::new(false);
+        if let Some(datagrams) = &dev.datagrams {
+            let (opened, port) = datagrams.listen(dev, &at, user)?;
+            return Ok(FabricListener { dev: dev.clone(), port, how: How::Datagrams(opened), closed });
+        }
+        let info = dev.fabric.info.at(&at)?;
+        let fabric = &dev.fabric;
+        let mut pep = ptr::null_mut();
+        let what = || format!("{}: listen on port {port}", dev.params.ia_name);
+        // SAFETY: open objects; an endpoint that was not finished is closed before anything uses it.
+        let port = unsafe {
+            fabric.check(&what(), fi_passive_ep(fabric.fabric, info.head, &mut pep, ptr::null_mut()))?;
+            let bound = match fi_bind(pep.cast(), fabric.eq.cast(), 0) {
+                0 => {
+                    // Known before the first request arrives.
+                    let port = port_of(pep.cast());
+                    dev.connector.add_listener(pep, user, port);
+                    fi_listen(pep)
+                }
+                error => error,
+            };
+            if let Err(failure) = fabric.check(&what(), bound) {
+                dev.connector.close_listener(dev, pep);
+                return Err(failure);
+            }
+            port_of(pep.cast())
+        };
+        Ok(FabricListener { dev: dev.clone(), port, how: How::Passive(pep), closed })
+    }
+}
+
+impl Listener for FabricListener {
+    fn port(&self) -> u64 {
+        self.port
+    }
+
+    fn close(&self) {
+        if self.closed.swap(true, Ordering::AcqRel) || !self.dev.owner.here() {
+            return;
+        }
+        match &self.how {
+            How::Passive(pep) => self.dev.connector.close_listener(&self.dev, *pep),
+            How::Datagrams(port) => {
+                if let Some(datagrams) = &self.dev.datagrams {
+                    datagrams.close_port(port);
+                }
+            }
+        }
+    }
+}
+

@@ -1,0 +1,158 @@
+//! The parameters of `plugins.toml`.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use dat_plugin::{Config, Failure, Status};
+
+/// What a device is configured with.
+#[derive(Clone, Debug)]
+pub struct Params {
+    pub ia_name: String,
+    /// libfabric's provider, as `fi_info -l` names it.
+    pub fabric: String,
+    pub endpoint: Endpoint,
+    /// libfabric's domain, mostly a network interface; empty for any.
+    pub interface: String,
+    /// The device's own address; absent for the first the fabric offers.
+    pub address: Option<IpAddr>,
+    pub family: Family,
+    pub progress: Progress,
+    /// A peer that says nothing for so long is gone; without limit when absent.
+    pub keepalive: Option<Duration>,
+    /// How long a disconnect may wait for transfers that libfabric has under way.
+    pub linger: Duration,
+    pub max_channels: u32,
+}
+
+/// Kind of endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Endpoint {
+    /// Connected.
+    Msg,
+    /// Reliable datagrams.
+    Rdm,
+}
+
+/// Kind of address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    Any,
+    V4,
+    V6,
+}
+
+/// Who makes a fabric progress that does not do it by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// Whoever polls; and while nobody does, the event thread, woken by the fabric.
+    Auto,
+    /// The event thread looks every millisecond, always: for fabrics whose descriptor tells too little.
+    Tick,
+}
+
+const KNOWN: &[&str] = &[
+    "fabric",
+    "endpoint",
+    "interface",
+    "address",
+    "family",
+    "progress",
+    "keepalive_ms",
+    "linger_ms",
+    "max_channels",
+];
+
+impl Params {
+    pub fn parse(config: &Config) -> Result<Params, Failure> {
+        config.check_known(KNOWN)?;
+        let word =
+            |key: &str, default: &str| config.params.get(key).cloned().unwrap_or_else(|| default.into());
+        let bad = |key: &str, wanted: &str| {
+            let value = config.params.get(key).cloned().unwrap_or_default();
+            let message = format!("{}: parameter {key} = {value:?}: {wanted}", config.ia_name);
+            Failure::new(Status::BAD_CONFIG, message)
+        };
+        let fabric = word("fabric", "tcp");
+        if fabric.is_empty() || fabric.bytes().any(|byte| byte == 0 || byte == b',' || byte == b'^') {
+            return Err(bad("fabric", "the name of one of libfabric's providers is needed, as `fi_info -l` has it"));
+        }
+        // A layered provider makes datagrams of connections, or reliable ones of unreliable ones.
+        let default = if fabric.contains(';') { "rdm" } else { "msg" };
+        let endpoint = match word("endpoint", default).as_str() {
+            "msg" => Endpoint::Msg,
+            "rdm" => Endpoint::Rdm,
+            _ => return Err(bad("endpoint", "msg or rdm is needed")),
+        };
+        let family = match word("family", "any").as_str() {
+            "any" => Family::Any,
+            "ipv4" => Family::V4,
+            "ipv6" => Family::V6,
+            _ => return Err(bad("family", "any, ipv4 or ipv6 is needed")),
+        };
+        let progress = match word("progress", "auto").as_str() {
+            "auto" => Progress::Auto,
+            "tick" => Progress::Tick,
+            _ => return Err(bad("progress", "auto or tick is needed")),
+        };
+        let address = match config.params.get("address") {
+            None => None,
+            Some(text) => {
+                Some(text.parse().map_err(|_| bad("address", "an IPv4 or IPv6 address is needed"))?)
+            }
+        };
+        let keepalive = config.get("keepalive_ms", 15_000u64)?;
+        let max_channels = config.get("max_channels", 8192u32)?;
+        if max_channels == 0 || max_channels >= crate::wire::MAX_CHANS {
+            return Err(bad("max_channels", "1 to 16777215 are possible"));
+        }
+        Ok(Params {
+            ia_name: config.ia_name.clone(),
+            fabric,
+            endpoint,
+            interface: word("interface", ""),
+            address,
+            family,
+            progress,
+            keepalive: (keepalive > 0).then(|| Duration::from_millis(keepalive)),
+            linger: Duration::from_millis(config.get("linger_ms", 500u64)?),
+            max_channels,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(pairs: &[(&str, &str)]) -> Result<Params, Failure> {
+        let params = pairs.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
+        Params::parse(&Config { ia_name: "ofi0".into(), params })
+    }
+
+    #[test]
+    fn the_endpoint_follows_the_fabric() {
+        assert_eq!(parse(&[]).unwrap().endpoint, Endpoint::Msg);
+        assert_eq!(parse(&[("fabric", "tcp;ofi_rxm")]).unwrap().endpoint, Endpoint::Rdm);
+        assert_eq!(parse(&[("fabric", "efa"), ("endpoint", "rdm")]).unwrap().endpoint, Endpoint::Rdm);
+    }
+
+    #[test]
+    fn nonsense_is_refused_by_name() {
+        let wrong = [
+            ("fabric", "tcp,verbs"),
+            ("endpoint", "dgram"),
+            ("address", "here"),
+            ("family", "ipx"),
+            ("progress", "fast"),
+            ("max_channels", "0"),
+            ("keepalive_ms", "soon"),
+            ("keepalive", "5"),
+        ];
+        for (key, value) in wrong {
+            let failure = parse(&[(key, value)]).unwrap_err();
+            assert_eq!(failure.status, Status::BAD_CONFIG);
+            assert!(failure.message.contains(key) && failure.message.contains("ofi0"), "{failure}");
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Where completions are taken from. The fabric has one completion queue for the whole device; whoever polls takes what
+//! is there and hands each completion to the queue it belongs to.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use dat_kit::EventFd;
+use dat_plugin::{Completion, Failure, Queue, Status};
+use parking_lot::Mutex;
+use rustix::event::epoll;
+
+use crate::device::Dev;
+
+/// The most completions a queue is made for.
+pub const MAX_DEPTH: u32 = 1 << 20;
+
+/// A completion queue as the engine holds it.
+pub struct FabricQueue(pub(crate) Arc<Que>);
+
+/// A completion queue.
+pub struct Que {
+    dev: Arc<Dev>,
+    completions: Mutex<VecDeque<Completion>>,
+    armed: AtomicBool,
+    bell: EventFd,
+    /// The bell and the fabric's descriptor: a sleeper is woken by the fabric itself.
+    both: OwnedFd,
+    closed: AtomicBool,
+}
+
+impl Que {
+    pub fn new(dev: &Arc<Dev>, depth: u32) -> Result<Arc<Que>, Failure> {
+        let refuse =
+            |why: &str| Failure::new(Status::NO_RESOURCE, format!("queue of {depth} completions: {why}"));
+        if depth > MAX_DEPTH {
+            return Err(refuse(&format!("the most is {MAX_DEPTH}")));
+        }
+        let mut completions = VecDeque::new();
+        completions.try_reserve_exact(depth as usize).map_err(|_| refuse("not enough memory"))?;
+        let os = |error: io::Error| Failure::os("descriptors of a queue", &error);
+        let bell = EventFd::new().map_err(os)?;
+        let both = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|error| os(error.into()))?;
+        let flags = epoll::EventFlags::IN;
+        epoll::add(&both, &bell, epoll::EventData::new_u64(0), flags).map_err(|error| os(error.into()))?;
+        epoll::add(&both, dev.fabric.cq_wait(), epoll::EventData::new_u64(1), flags)
+            .map_err(|error| os(error.into()))?;
+        Ok(Arc::new(Que {
+            dev: dev.clone(),
+            completions: Mutex::new(completions),
+            armed: AtomicBool::new(false),
+            bell,
+            both,
+            closed: AtomicBool::new(false),
+        }))
+    }
+
+    /// Adds a completion. Beyond the depth it was made for a queue grows rather than lose one.
+    pub fn push(&self, completion: Completion) {
+        self.completions.lock().push_back(completion);
+        if self.armed.load(Ordering::SeqCst) && self.armed.swap(false, Ordering::SeqCst) {
+            self.bell.signal();
+        }
+    }
+
+    fn take(&self, out: &mut [Completion]) -> usize {
+        let mut completions = self.completions.lock();
+        let count = completions.len().min(out.len());
+        for (place, completion) in out.iter_mut().zip(completions.drain(..count)) {
+            *place = completion;
+        }
+        count
+    }
+}
+
+impl Queue for FabricQueue {
+    fn poll(&self, out: &mut [Completion]) -> usize {
+        let queue = &*self.0;
+        let found = queue.take(out);
+        if found > 0 || out.is_empty() {
+            return found;
+        }
+        queue.dev.polled();
+        if queue.dev.progress() == 0 {
+            // Nothing to do: time for what could wait.
+            queue.dev.look_after_channels();
+        }
+        queue.take(out)
+    }
+
+    fn arm(&self) -> bool {
+        let queue = &*self.0;
+        queue.armed.store(true, Ordering::SeqCst);
+        queue.dev.look_after_channels();
+        let wakes = queue.completions.lock().is_empty() && queue.dev.may_wait();
+        if !wakes {
+            queue.armed.store(false, Ordering::SeqCst);
+            queue.dev.progress();
+        }
+        wakes
+    }
+
+    fn disarm(&self) {
+        self.0.armed.store(false, Ordering::SeqCst);
+        self.0.bell.drain();
+    }
+
+    fn fd(&self) -> RawFd {
+        self.0.both.as_raw_fd()
+    }
+
+    fn close(&self) {
+        if !self.0.closed.swap(true, Ordering::Relaxed) {
+            self.0.dev.queue_closed();
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! The books of a channel's posted work: two rings of slots, made once and never moved, so that a post allocates nothing
+//! and libfabric may keep pointers into them.
+
+use std::cell::UnsafeCell;
+use std::ffi::c_void;
+use std::ptr;
+
+use dat_plugin::{CompletionStatus, Opcode, PostFlag, Segment};
+use libfabric_sys::types::fi_context2;
+
+use crate::channel::Chan;
+
+/// A stretch of local memory.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Seg {
+    pub addr: u64,
+    pub len: u32,
+    pub lkey: u32,
+}
+
+impl From<&Segment> for Seg {
+    fn from(segment: &Segment) -> Seg {
+        Seg { addr: segment.addr(), len: segment.len(), lkey: segment.lkey() }
+    }
+}
+
+/// How far a request is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Stage {
+    #[default]
+    Queued,
+    /// libfabric has the write; a message that says so is to follow.
+    Writing,
+    /// The write is done; the message that says so is not sent yet.
+    Announce,
+    /// libfabric has it.
+    Started,
+    /// libfabric is done with it, or never got it.
+    Done,
+}
+
+/// A posted request.
+#[derive(Clone, Copy, Debug)]
+pub struct Request {
+    pub token: u64,
+    pub opcode: Opcode,
+    pub flags: PostFlag,
+    pub stage: Stage,
+    pub status: CompletionStatus,
+    /// Bytes to move.
+    pub len: u32,
+    pub imm: u32,
+    pub rkey: u32,
+    pub remote_addr: u64,
+    /// Message: its number.
+    pub seq: u32,
+    pub operand: u64,
+    pub swap: u64,
+}
+
+impl Default for Request {
+    fn default() -> Request {
+        Request {
+            token: 0,
+            opcode: Opcode::SEND,
+            flags: PostFlag::NONE,
+            stage: Stage::Queued,
+            status: CompletionStatus::SUCCESS,
+            len: 0,
+            imm: 0,
+            rkey: 0,
+            remote_addr: 0,
+            seq: 0,
+            operand: 0,
+            swap: 0,
+        }
+    }
+}
+
+impl Request {
+    /// Whether it uses a receive of the peer's.
+    pub fn is_message(&self) -> bool {
+        matches!(self.opcode, Opcode::SEND | Opcode::SEND_IMM | Opcode::WRITE_IMM)
+    }
+
+    /// Whether data comes back, so that a fence waits for it.
+    pub fn is_read(&self) -> bool {
+        matches!(self.opcode, Opcode::READ | Opcode::FETCH_ADD | Opcode::CMP_SWAP)
+    }
+
+    /// Whether it names remote memory.
+    pub fn is_one_sided(&self) -> bool {
+        self.is_read() || matches!(self.opcode, Opcode::WRITE | Opcode::WRITE_IMM)
+    }
+}
+
+/// How far a receive is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RecvStage {
+    #[default]
+    Queued,
+    /// libfabric has it, or it is one that is never to be used; the peer may be told of it.
+    Posted,
+    /// A message is in it.
+    Filled,
+}
+
+/// A posted receive.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Recv {
+    pub token: u64,
+    pub len: u32,
+    pub poisoned: bool,
+    pub stage: RecvStage,
+    /// Filled: with how much, and what came with it.
+    pub filled: u32,
+    pub mark: u64,
+}
+
+/// Slots by count: `tail` counts what was posted, `next` what was started, `head` what completed.
+pub struct Ring<T> {
+    slots: Box<[T]>,
+    segs: Box<[Seg]>,
+    counts: Box<[u8]>,
+    per: usize,
+    pub head: u32,
+    pub next: u32,
+    pub tail: u32,
+    contexts: Box<[Context]>,
+}
+
+impl<T: Copy + Default> Ring<T> {
+    /// A ring for `depth` posts of at most `per` segments; `None` without memory for it.
+    pub fn new(depth: u32, per: u32, role: Role) -> Option<Ring<T>> {
+        let depth = depth.max(1).next_power_of_two() as usize;
+        let per = per.max(1) as usize;
+        Some(Ring {
+            slots: filled(depth, T::default)?,
+            segs: filled(depth.checked_mul(per)?, Seg::default)?,
+            counts: filled(depth, || 0)?,
+            per,
+            head: 0,
+            next: 0,
+            tail: 0,
+            contexts: {
+                let mut index = 0;
+                filled(depth, || {
+                    index += 1;
+                    Context::new(role, index - 1)
+                })?
+            },
+        })
+    }
+
+    pub fn len(&self) -> u32 {
+        self.tail.wrapping_sub(self.head)
+    }
+
+    /// Adds a post. `false`: it does not fit.
+    pub fn push(&mut self, slot: T, segments: &[Segment]) -> bool {
+        if self.len() as usize >= self.slots.len() || segments.len() > self.per {
+            return false;
+        }
+        let index = self.index(self.tail);
+        self.slots[index] = slot;
+        self.counts[index] = segments.len() as u8;
+        for (place, segment) in self.segs[index * self.per..].iter_mut().zip(segments) {
+            *place = segment.into();
+        }
+        self.tail = self.tail.wrapping_add(1);
+        true
+    }
+
+    pub fn slot(&self, count: u32) -> &T {
+        &self.slots[self.index(count)]
+    }
+
+    pub fn slot_mut(&mut self, count: u32) -> &mut T {
+        let index = self.index(count);
+        &mut self.slots[index]
+    }
+
+    pub fn segs(&self, count: u32) -> &[Seg] {
+        let index = self.index(count);
+        &self.segs[index * self.per..][..usize::from(self.counts[index])]
+    }
+
+    /// The context libfabric is given with this post.
+    pub fn context(&self, count: u32) -> *mut c_void {
+        self.contexts[self.index(count)].as_ptr()
+    }
+
+    /// The count of the post whose slot has this index, among those that are outstanding.
+    pub fn count_of(&self, index: u32) -> Option<u32> {
+        let mask = self.slots.len() as u32 - 1;
+        let ahead = index.wrapping_sub(self.head) & mask;
+        (ahead < self.len()).then(|| self.head.wrapping_add(ahead))
+    }
+
+    /// Has all contexts lead to their channel.
+    pub fn owned_by(&mut self, chan: *const Chan) {
+        self.contexts.iter_mut().for_each(|context| context.chan = chan);
+    }
+
+    fn index(&self, count: u32) -> usize {
+        count as usize & (self.slots.len() - 1)
+    }
+}
+
+fn filled<T>(count: usize, mut value: impl FnMut() -> T) -> Option<Box<[T]>> {
+    let mut all = Vec::new();
+    all.try_reserve_exact(count).ok()?;
+    all.resize_with(count, &mut value);
+    Some(all.into_boxed_slice())
+}
+
+/// What an operation belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    Request,
+    Recv,
+    /// A frame of the device's, received or sent.
+    FrameIn,
+    FrameOut,
+}
+
+/// Given to libfabric with each operation and handed back with its completion. Begins with the room some providers use
+/// themselves (`FI_CONTEXT2`).
+#[repr(C)]
+pub struct Context {
+    room: UnsafeCell<fi_context2>,
+    chan: *const Chan,
+    pub role: Role,
+    pub index: u32,
+}
+
+// SAFETY: the room is libfabric's alone; the rest does not change once the channel is made.
+unsafe impl Send for Context {}
+// SAFETY: as above.
+unsafe impl Sync for Context {}
+
+impl Context {
+    pub fn new(role: Role, index: u32) -> Context {
+        let room = UnsafeCell::new(fi_context2 { internal: [ptr::null_mut(); 8] });
+        Context { room, chan: ptr::null(), role, index }
+    }
+
+    pub fn as_ptr(&self) -> *mut c_void {
+        ptr::from_ref(self).cast_mut().cast()
+    }
+
+    /// What a completion hands back.
+    ///
+    /// # Safety
+    /// `pointer` came from [`Context::as_ptr`], and what the context belongs to is alive: a channel and the device's
+    /// frames live until no operation of theirs is outstanding, or the queue is closed.
+    pub unsafe fn from_ptr<'a>(pointer: *const c_void) -> &'a Context {
+        // SAFETY: the caller's promise.
+        unsafe { &*pointer.cast() }
+    }
+
+    /// The channel it belongs to.
+    pub fn chan(&self) -> Option<&Chan> {
+        // SAFETY: null, or the channel this context is part of.
+        unsafe { self.chan.as_ref() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ring_takes_what_it_was_made_for_and_finds_it_by_slot() {
+        let mut ring: Ring<Recv> = Ring::new(3, 1, Role::Recv).unwrap();
+        for token in 0..4 {
+            assert!(ring.push(Recv { token, ..Recv::default() }, &[]));
+        }
+        assert!(!ring.push(Recv::default(), &[]), "four slots, a power of two");
+        ring.head = 2;
+        assert_eq!(ring.count_of(0), None, "completed");
+        assert_eq!(ring.count_of(3), Some(3));
+        assert!(ring.push(Recv { token: 4, ..Recv::default() }, &[]));
+        assert_eq!(ring.count_of(0), Some(4), "the slot's next post");
+        assert_eq!(ring.slot(4).token, 4);
+        assert_eq!(ring.len(), 3);
+    }
+
+    #[test]
+    fn counts_wrap() {
+        let mut ring: Ring<Recv> = Ring::new(2, 1, Role::Recv).unwrap();
+        (ring.head, ring.next, ring.tail) = (u32::MAX, u32::MAX, u32::MAX);
+        assert!(ring.push(Recv { token: 1, ..Recv::default() }, &[]));
+        assert!(ring.push(Recv { token: 2, ..Recv::default() }, &[]));
+        assert_eq!((ring.slot(u32::MAX).token, ring.slot(0).token, ring.len()), (1, 2, 2));
+        assert_eq!(ring.count_of(0), Some(0));
+    }
+}

@@ -1,0 +1,166 @@
+//! `dat inspect`: what a plugin's file says of itself, read without running it; with `--try`, what a load of it does,
+//! in a child process that may be lost.
+
+use std::io::Read as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use dat::registry::inspection::{FileReport, Trial, file, trial};
+use serde::Serialize;
+use serde_json::json;
+
+use crate::args::Inspect;
+use crate::failure::{Context as _, Failure, Outcome};
+use crate::output::{Shared, Table, print};
+
+/// What became of a load in a child.
+#[derive(Debug, Serialize)]
+struct Tried {
+    /// Whether it loaded and the child ended in order.
+    ok: bool,
+    /// How it ended, in one sentence.
+    verdict: String,
+    /// What the child had to say, if it got that far.
+    #[serde(flatten)]
+    trial: Option<Trial>,
+}
+
+/// Reads the file, tries it if asked to. Fails when this host would not load it or the load failed.
+pub fn run(shared: &Shared, asked: &Inspect) -> Outcome<ExitCode> {
+    let report = file(&asked.library);
+    // What cannot be loaded is not tried: the refusal is the report.
+    let tried = match asked.try_it && report.loads.ok {
+        true => Some(try_in_child(&asked.library, asked.timeout)?),
+        false => None,
+    };
+    shared.print(|| json!({ "file": report, "trial": tried }), || text(&report, tried.as_ref()))?;
+    let ok = report.loads.ok && tried.is_none_or(|tried| tried.ok);
+    Ok(if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The child: loads, says what happened as JSON in one line.
+pub fn child(library: &Path) -> Outcome<ExitCode> {
+    let trial = trial(library);
+    let line = serde_json::to_string(&trial).map_err(|error| Failure::new(error.to_string()))?;
+    print(&line)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn try_in_child(library: &Path, limit: Duration) -> Outcome<Tried> {
+    let binary = std::env::current_exe().context(|| "the path of this program is unknown".into())?;
+    let child = Command::new(&binary)
+        .arg("inspect-child")
+        .arg(library)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context(|| format!("{} cannot be started", binary.display()))?;
+    let mut child = Ended(child);
+    let mut output =
+        child.0.stdout.take().ok_or_else(|| Failure::new("the child's output is not readable"))?;
+    // Reads have no time-out; the thread ends with the child at the latest.
+    let reader = thread::spawn(move || {
+        let mut said = String::new();
+        let _ = output.read_to_string(&mut said);
+        said
+    });
+    let name = library.display();
+    let Some(status) = child.wait(limit)? else {
+        let verdict = format!("{name} did not load within {limit:?}; the child was ended");
+        return Ok(Tried { ok: false, verdict, trial: None });
+    };
+    let said = reader.join().unwrap_or_default();
+    // What a plugin prints while it loads stands before the one line that counts.
+    let trial: Option<Trial> = said.lines().rev().find_map(|line| serde_json::from_str(line).ok());
+    let error = trial.as_ref().and_then(|trial| trial.error.clone());
+    let verdict = match (&error, crash(status), &trial) {
+        (_, Some(how), None) => format!("{name} ended the child that loaded it: {how}"),
+        (_, Some(how), Some(_)) => format!("{name} loaded, and then ended the child: {how}"),
+        (Some(error), None, _) => error.clone(),
+        (None, None, Some(trial)) => format!("loads in {} µs", trial.load_us),
+        (None, None, None) => format!("{name} ended the child that loaded it, with status 0"),
+    };
+    let ok = error.is_none() && trial.is_some() && crash(status).is_none();
+    Ok(Tried { ok, verdict, trial })
+}
+
+/// How a child ended that did not end in order.
+fn crash(status: ExitStatus) -> Option<String> {
+    match (status.signal(), status.code()) {
+        (Some(signal), _) => Some(format!("signal {signal} ({})", signal_name(signal))),
+        (None, Some(0)) => None,
+        (None, code) => Some(format!("exit status {}", code.unwrap_or(-1))),
+    }
+}
+
+/// The signals a broken library ends a process with.
+fn signal_name(signal: i32) -> &'static str {
+    use rustix::process::Signal;
+    let known = [
+        (Signal::SEGV, "segmentation fault"),
+        (Signal::BUS, "bus error"),
+        (Signal::ABORT, "abort"),
+        (Signal::ILL, "illegal instruction"),
+        (Signal::FPE, "arithmetic fault"),
+        (Signal::KILL, "killed"),
+        (Signal::SYS, "forbidden system call"),
+    ];
+    known.iter().find(|(known, _)| known.as_raw() == signal).map_or("see signal(7)", |(_, name)| name)
+}
+
+/// A child that does not outlive this.
+struct Ended(Child);
+
+impl Ended {
+    /// Its status, or none when it took too long.
+    fn wait(&mut self, limit: Duration) -> Outcome<Option<ExitStatus>> {
+        let deadline = Instant::now() + limit;
+        loop {
+            if let Some(status) = self.0.try_wait()? {
+                return Ok(Some(status));
+            }
+            if Instant::now() > deadline {
+                return Ok(None);
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        // Both fail when it has ended, which is what is wanted.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn text(report: &FileReport, tried: Option<&Tried>) -> String {
+    let mut text = String::new();
+    if let Some(said) = &report.says {
+        let list = |items: &[String]| if items.is_empty() { "none".to_owned() } else { items.join(", ") };
+        let mut table = Table::new(&["plugin", &said.name], usize::MAX);
+        let mut row = |name: &str, value: String| table.row(vec![name.to_owned(), value]);
+        row("version", said.version.clone());
+        row("interface", format!("{}.{}", said.abi.0, said.abi.1));
+        row("capabilities", said.capabilities.as_deref().map_or("not said".into(), list));
+        row("tables", said.root.clone().unwrap_or("none".into()));
+        row("needs", list(&said.needed));
+        if let Some(path) = &said.run_path {
+            row("run path", path.clone());
+        }
+        text.push_str(&table.text());
+    }
+    text.push_str(&report.loads.reason);
+    if let Some(tried) = tried {
+        text.push_str(&format!("\ntried: {}", tried.verdict));
+        for probe in tried.trial.iter().flat_map(|trial| &trial.probes) {
+            let word = if probe.usable { "usable" } else { "not usable" };
+            text.push_str(&format!("\n  {}: {word}: {}", probe.candidate, probe.reason));
+        }
+    }
+    text
+}

@@ -1,0 +1,77 @@
+//! `dat conformance` with the real plugins: what it prints, what it writes, and how it exits. A few clauses do here;
+//! the suite's own tests run all of them.
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+
+use support::dat;
+
+/// The library as cargo built it for this test.
+fn shm() -> String {
+    let folder = Path::new(env!("CARGO_BIN_EXE_dat")).parent().expect("a folder");
+    let found = ["libdat_shm.so", "deps/libdat_shm.so"].map(|file| folder.join(file));
+    let path = found.iter().find(|path| path.is_file()).expect("cargo builds libdat_shm.so for this test");
+    path.to_str().expect("text").to_owned()
+}
+
+#[test]
+fn a_name_conforms_and_the_report_says_how_far() {
+    let text = dat(&["conformance", "loopback0", "--filter", "C-00", "--all"]).ok().out;
+    assert!(text.contains("C-001 passed") && text.contains("loopback0 conforms"), "{text}");
+    assert!(text.contains("loopback0  clauses 9: run 9 / passed 9"), "{text}");
+}
+
+#[test]
+fn a_library_is_tested_with_peers_in_processes_of_their_own() {
+    let report =
+        dat(&["conformance", "--plugin", &shm(), "--ia-name", "mine0", "--filter", "C-05", "--json"]);
+    let report = report.ok().json();
+    assert_eq!((&report["provider"], &report["conforming"]), (&"mine0".into(), &true.into()));
+    // C-054 kills the peer, which is only possible if it is a process, and runs only then.
+    let killed = report["clauses"].as_array().expect("a list").iter().find(|c| c["clause"] == "C-054");
+    assert_eq!(killed.expect("C-054")["verdict"], "passed");
+}
+
+#[test]
+fn parameters_reach_the_provider_and_its_peers() {
+    let wrong = dat(&["conformance", "--plugin", &shm(), "--param", "colour=blue", "--filter", "C-001"]);
+    assert_eq!(wrong.code(), 2);
+    assert!(wrong.err.contains("colour"), "{}", wrong.err);
+    let domain = format!("domain=conformance-{}", std::process::id());
+    dat(&["conformance", "--plugin", &shm(), "--param", &domain, "--filter", "C-056"]).ok();
+}
+
+#[test]
+fn not_conforming_is_1_and_is_written_as_junit_too() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).to_str().expect("text").to_owned();
+    fs::write(path("expected.toml"), "C-001 = \"a reason that is out of date\"\n").expect("written");
+    let (expected, junit) = (path("expected.toml"), path("junit.xml"));
+    let run = ["conformance", "loopback0", "--filter", "C-001", "--expected", &expected, "--junit", &junit];
+    let text = dat(&run).failed().out;
+    assert!(text.contains("UNEXPECTED PASS") && text.contains("does NOT conform"), "{text}");
+    let xml = fs::read_to_string(path("junit.xml")).expect("the JUnit file");
+    assert!(xml.contains("tests=\"1\" failures=\"1\""), "{xml}");
+}
+
+#[test]
+fn a_run_that_cannot_be_made_is_2() {
+    let unknown = dat(&["conformance", "shmm0"]);
+    assert_eq!(unknown.code(), 2);
+    assert!(unknown.err.contains("shm0"), "{}", unknown.err);
+    let json = dat(&["conformance", "--plugin", "/etc/hosts", "--json"]);
+    assert_eq!(json.code(), 2);
+    assert!(json.json()["error"]["message"].as_str().expect("a sentence").contains("/etc/hosts"));
+    assert_eq!(dat(&["conformance", "loopback0", "--filter", "C-9"]).code(), 2);
+    assert_eq!(dat(&["conformance"]).code(), 2);
+    assert_eq!(dat(&["conformance", "loopback0", "--param", "nonsense"]).code(), 2);
+}
+
+#[test]
+fn repeated_runs_are_one_report() {
+    let report =
+        dat(&["conformance", "loopback0", "--filter", "C-056", "--repeat", "3", "--json"]).ok().json();
+    assert_eq!((&report["runs"], &report["passed"]), (&3.into(), &1.into()));
+}

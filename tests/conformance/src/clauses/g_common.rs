@@ -1,0 +1,66 @@
+//! L. Common service points and `dat_ep_common_connect`. Every provider has them, because the engine makes them of
+//! qualifiers; clauses about those without are not to be tested here.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use dat_engine::Csp;
+use dat_types::Comm;
+
+use super::prelude::*;
+
+clauses! {
+    363 "a provider without common service points: MODEL_NOT_SUPPORTED" => none;
+    364 "an address in use: PORT_IN_USE" => in_use;
+    365 "a provider without common connect: MODEL_NOT_SUPPORTED" => no_connect;
+    366 "a common service point is asked: a request there, ESTABLISHED after the accept" => connect;
+}
+
+/// A common service point of A's on a free port.
+fn listen(a: &Side) -> Result<Csp, Stop> {
+    let address: IpAddr = a.ia.query()?.address;
+    Ok(a.ia.csp_create(Comm::of(address), SocketAddr::new(address, 0), &a.crs)?)
+}
+
+fn none(t: &Bench) -> Outcome {
+    let a = t.side()?;
+    let csp = listen(&a)?;
+    let param = csp.query()?;
+    same("dispatcher", param.evd.id(), a.crs.id())?;
+    holds(param.address.port() >= 1024, format!("port {}", param.address.port()))?;
+    let strange = Comm { kind: 2, ..param.comm };
+    t.refused("datagrams", a.ia.csp_create(strange, param.address, &a.crs), ReturnType::CommNotSupported)?;
+    let group = SocketAddr::from((Ipv4Addr::new(224, 0, 0, 1), 0));
+    let comm = Comm::of(group.ip());
+    t.refused("a multicast address", a.ia.csp_create(comm, group, &a.crs), ReturnType::InvalidAddress)?;
+    not_supported("every provider has them")
+}
+
+fn in_use(t: &Bench) -> Outcome {
+    let a = t.side()?;
+    let csp = listen(&a)?;
+    let param = csp.query()?;
+    let result = a.ia.csp_create(param.comm, param.address, &a.crs);
+    t.refused("the same address", result, ReturnType::PortInUse)?;
+    csp.free()?;
+    t.until("a service point where one was freed", || {
+        Ok(a.ia.csp_create(param.comm, param.address, &a.crs).is_ok())
+    })
+}
+
+fn no_connect(_t: &Bench) -> Outcome {
+    not_supported("every provider has it")
+}
+
+fn connect(t: &Bench) -> Outcome {
+    let (a, b) = t.sides()?;
+    let csp = listen(&a)?;
+    b.common_connect(csp.query()?.address)?;
+    let cr = a.cr()?;
+    same("endpoint of the request", cr.query()?.local_ep.map(|ep| ep.id()), None)?;
+    cr.accept(Some(&a.ep), b"")?;
+    a.told(ConnectionKind::Established)?;
+    b.told(ConnectionKind::Established)?;
+    b.post_recv(0, 64, 1)?;
+    a.send(0, 8, 2)?;
+    b.receives(1, DtoStatus::Success).map(|_| ())
+}

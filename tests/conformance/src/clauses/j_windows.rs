@@ -1,0 +1,297 @@
+//! J. Memory windows (RMR), and the operations that use them.
+
+use dat_engine::Rmr;
+use dat_types::ObjectId;
+
+use super::prelude::*;
+use crate::peer::Posted;
+
+clauses! {
+    25 "the completion of a bind arrives on the request dispatcher" => [Windows] completes_there;
+    127 "a bind outstanding at an abrupt disconnect completes, with success or flushed" => [Windows] outstanding;
+    295 "an RDMA read into a local window" => [Windows] read_into;
+    296 "a send with invalidate: the receive names the window, whose context is dead" => [SendInvalidate] invalidate;
+    305 "a region with a bound window cannot be freed" => [Windows] region_in_use;
+    308 "bind: a new context, its completion, a peer can use it" => [Windows] bind;
+    309 "bound anew: the old context gives REMOTE_ACCESS" => [Windows] rebind;
+    310 "bound to nothing: no access, the region can be freed" => [Windows] unbind;
+    311 "remote rights whose local ones the region lacks: PRIVILEGES_VIOLATION" => [Windows] rights;
+    312 "zones that differ: PROTECTION_VIOLATION" => [Windows] zones;
+    313 "a range outside of the region: INVALID_PARAMETER" => [Windows] range;
+    314 "an UNCONNECTED endpoint: INVALID_STATE" => [Windows] unconnected;
+    315 "a DISCONNECTED endpoint: success, then a flushed completion" => [Windows] disconnected;
+    316 "a bind and a send of the new context behind it: the peer can use it" => [Windows] bind_and_send;
+    317 "a bound window is freed: success, the region can be freed" => [Windows] free_bound;
+    318 "a window that is not bound: a query tells adapter and zone" => [Windows] query;
+    367 "a window for one endpoint only: refused elsewhere, or MODEL_NOT_SUPPORTED" => [Windows] scope;
+}
+
+const WRITE: Privileges = Privileges::REMOTE_WRITE;
+
+/// A window of A's over part of its region, bound on its endpoint; the triplet with which B reaches it.
+fn window(a: &Side, offset: u64, len: u32, rights: Privileges) -> Result<(Rmr, RmrTriplet), Stop> {
+    let rmr = a.ia.rmr_create(&a.pz)?;
+    let target = bind_to(a, &rmr, offset, len, rights, 900)?;
+    a.bound(900, DtoStatus::Success)?;
+    Ok((rmr, target))
+}
+
+fn bind_to(
+    a: &Side,
+    rmr: &Rmr,
+    offset: u64,
+    len: u32,
+    rights: Privileges,
+    cookie: u64,
+) -> Result<RmrTriplet, Stop> {
+    let address = a.lmr.memory().addr() + offset;
+    let context = rmr.bind(Some(&a.lmr), address, len, rights, &a.ep, cookie, PLAIN)?;
+    Ok(RmrTriplet { address, length: len, context })
+}
+
+/// B's access fails and breaks the connection at both ends.
+fn denied(a: &Side, b: &RemoteSide, target: RmrTriplet) -> Outcome {
+    b.write(8, 66, target)?;
+    b.completes(66, DtoStatus::RemoteAccess)?;
+    b.told(ConnectionKind::Broken)?;
+    let (kind, _) = a.connection()?;
+    let ends = [ConnectionKind::Broken, ConnectionKind::Disconnected];
+    holds(ends.contains(&kind), format!("A's connection ended with {kind:?}"))
+}
+
+fn completes_there(t: &Bench) -> Outcome {
+    let (a, _b) = t.pair()?;
+    let (rmr, _) = window(&a, 0, 64, WRITE)?;
+    a.quiet(&a.recv, "A's receive dispatcher")?;
+    // Without the flag on the request dispatcher nobody could be told.
+    let plain = a.ia.evd_create(16, EvdFlags::DTO)?;
+    let attr = AttrSpec::default().over(&a.ia)?;
+    let ep = a.ia.ep_create(Some(&a.pz), Some(&a.recv), Some(&plain), Some(&a.conn), Some(&attr))?;
+    let (b, address) = (t.remote()?, a.lmr.memory().addr());
+    ep.connect(&a.towards(&b))?;
+    b.accept(&b.request()?, b"")?;
+    a.told(ConnectionKind::Established)?;
+    let result = rmr.bind(Some(&a.lmr), address, 64, WRITE, &ep, 1, PLAIN);
+    t.refused("a dispatcher without the bind flag", result, ReturnType::InvalidState)
+}
+
+fn outstanding(t: &Bench) -> Outcome {
+    // Behind sends that cannot finish.
+    let (a, _b) = t.stalled(4, PLAIN)?;
+    let rmr = a.ia.rmr_create(&a.pz)?;
+    bind_to(&a, &rmr, 0, 64, WRITE, 50)?;
+    a.ep.disconnect(CloseFlags::Abrupt)?;
+    a.told(ConnectionKind::Disconnected)?;
+    for _ in 0..4 {
+        a.dto(&a.request)?;
+    }
+    match a.event(&a.request, "the completion of the bind")?.data {
+        dat_types::EventData::RmrBind { cookie, status, rmr: id } => {
+            same("cookie and window", (cookie, id), (50, rmr.id()))?;
+            holds(
+                [DtoStatus::Success, DtoStatus::Flushed].contains(&status),
+                format!("it ended with {status:?}"),
+            )
+        }
+        other => fail(format!("an event that is no bind completion: {other:?}")),
+    }
+}
+
+fn read_into(t: &Bench) -> Outcome {
+    let (a, b) = t.pair()?;
+    let (_rmr, sink) = window(&a, 4096, 64, WRITE)?;
+    b.store(0, b"read into a window")?;
+    match a.ep.post_rdma_read_to_rmr(RmrTriplet { length: 18, ..sink }, 3, b.target(0, 18), PLAIN) {
+        Err(error) if error.kind() == ReturnType::ModelNotSupported => {
+            return not_supported("the provider does not read into windows");
+        }
+        result => result?,
+    }
+    let dto = a.completes(&a.request, 3, DtoStatus::Success)?;
+    same("length", dto.length, 18)?;
+    same("bytes", a.bytes(4096, 18), b"read into a window".to_vec())?;
+    let bad = RmrTriplet { context: sink.context ^ 0x55, ..sink };
+    let result = a.ep.post_rdma_read_to_rmr(bad, 4, b.target(0, 18), PLAIN);
+    t.refused("a sink that is no window", result, ReturnType::PrivilegesViolation)
+}
+
+fn invalidate(t: &Bench) -> Outcome {
+    let (a, b) = t.pair()?;
+    let (rmr, target) = window(&a, 0, 64, WRITE)?;
+    a.post_recvs(1)?;
+    b.write(8, 1, target)?;
+    b.completes(1, DtoStatus::Success)?;
+    b.post(0, 8, 2, PLAIN, Posted::SendInvalidate { context: target.context })?;
+    let dto = a.completes(&a.recv, 0, DtoStatus::Success)?;
+    same("operation", dto.operation, DtoOperation::ReceiveWithInvalidate)?;
+    same("context of the receive", dto.invalidated(), Some(target.context))?;
+    b.completes(2, DtoStatus::Success)?;
+    same("context of the window", rmr.query()?.rmr_context, 0)?;
+    denied(&a, &b, target)
+}
+
+fn region_in_use(t: &Bench) -> Outcome {
+    let (a, _b) = t.pair()?;
+    let (rmr, _) = window(&a, 0, 64, WRITE)?;
+    t.refused("a region with a window", a.lmr.free(), ReturnType::InvalidState)?;
+    t.refused("a zone with a window", a.pz.free(), ReturnType::InvalidState)?;
+    rmr.free()?;
+    Ok(a.lmr.free()?)
+}
+
+fn bind(t: &Bench) -> Outcome {
+    let (a, b) = t.pair()?;
+    let rmr = a.ia.rmr_create(&a.pz)?;
+    let rights = Privileges::REMOTE_WRITE | Privileges::REMOTE_READ;
+    let target = bind_to(&a, &rmr, 100, 64, rights, 7)?;
+    holds(target.context != 0, "the context is 0")?;
+    a.bound(7, DtoStatus::Success)?;
+    let param = rmr.query()?;
+    same("context of a query", param.rmr_context, target.context)?;
+    same("range of a query", param.range.map(|range| (range.address, range.length)), Some((target.address, 64)))?;
+    same("rights of a query", param.privileges, rights)?;
+    b.store(0, b"through it")?;
+    b.write(10, 1, RmrTriplet { length: 10, ..target })?;
+    b.completes(1, DtoStatus::Success)?;
+    same("bytes", a.bytes(100, 10), b"through it".to_vec())?;
+    // The window is all of it that can be reached.
+    denied(&a, &b, RmrTriplet { address: target.address + 60, ..target })
+}
+
+fn rebind(t: &Bench) -> Outcome {
+    let (a, b) = t.pair()?;
+    let (rmr, old) = window(&a, 0, 64, WRITE)?;
+    let new = bind_to(&a, &rmr, 1024, 64, WRITE, 2)?;
+    a.bound(2, DtoStatus::Success)?;
+    holds(new.context != old.context, "the context is the old one")?;
+    b.write(8, 1, new)?;
+    b.completes(1, DtoStatus::Success)?;
+    denied(&a, &b, old)
+}
+
+fn unbind(t: &Bench) -> Outcome {
+    let (a, b) = t.pair()?;
+    let (rmr, target) = window(&a, 0, 64, WRITE)?;
+    rmr.bind(None, 0, 0, Privileges::empty(), &a.ep, 3, PLAIN)?;
+    a.bound(3, DtoStatus::Success)?;
+    same("range", rmr.query()?.range, None)?;
+    denied(&a, &b, target)?;
+    Ok(a.lmr.free()?)
+}
+
+fn rights(t: &Bench) -> Outcome {
+    let (a, _b) = t.pair()?;
+    let rmr = a.ia.rmr_create(&a.pz)?;
+    let lmr = a.ia.lmr_create(&a.pz, a.ia.alloc(4096)?, Privileges::LOCAL_READ | Privileges::REMOTE_READ)?;
+    let address = lmr.memory().addr();
+    let result = rmr.bind(Some(&lmr), address, 64, WRITE, &a.ep, 1, PLAIN);
+    t.refused("write access to what cannot be written", result, ReturnType::PrivilegesViolation)?;
+    let result = rmr.bind(Some(&lmr), address, 64, Privileges::LOCAL_READ, &a.ep, 1, PLAIN);
+    t.refused("only local rights", result, ReturnType::InvalidParameter)?;
+    rmr.bind(Some(&lmr), address, 64, Privileges::REMOTE_READ, &a.ep, 1, PLAIN)?;
+    a.bound(1, DtoStatus::Success)
+}
+
+fn zones(t: &Bench) -> Outcome {
+    let (a, _b) = t.pair()?;
+    let address = a.lmr.memory().addr();
+    let other = a.ia.pz_create()?;
+    let rmr = a.ia.rmr_create(&other)?;
+    let result = rmr.bind(Some(&a.lmr), address, 64, WRITE, &a.ep, 1, PLAIN);
+    t.refused("a window of another zone", result, ReturnType::ProtectionViolation)?;
+    let rmr = a.ia.rmr_create(&a.pz)?;
+    let lmr = a.ia.lmr_create(&other, a.ia.alloc(4096)?, Privileges::ALL)?;
+    let result = rmr.bind(Some(&lmr), lmr.memory().addr(), 64, WRITE, &a.ep, 1, PLAIN);
+    t.refused("a region of another zone", result, ReturnType::ProtectionViolation)
+}
+
+fn range(t: &Bench) -> Outcome {
+    let (a, _b) = t.pair()?;
+    let rmr = a.ia.rmr_create(&a.pz)?;
+    let start = a.lmr.memory().addr();
+    for address in [start - 1, start + REGION - 32, start + REGION, u64::MAX - 16] {
+        let result = rmr.bind(Some(&a.lmr), address, 64, WRITE, &a.ep, 1, PLAIN);
+        t.refused(&format!("a range at {address:#x}"), result, ReturnType::InvalidParameter)?;
+    }
+    let result = rmr.bind(Some(&a.lmr), start, 64, WRITE, &a.ep, 1, CompletionFlags::SOLICITED_WAIT);
+    t.refused("SOLICITED_WAIT", result, ReturnType::InvalidParameter)?;
+    let result = rmr.bind(Some(&a.lmr), start, 64, WRITE, &a.ep, 1, CompletionFlags::UNSIGNALLED);
+    t.refused("UNSIGNALLED without support", result, ReturnType::InvalidParameter)
+}
+
+fn unconnected(t: &Bench) -> Outcome {
+    let a = t.side()?;
+    let rmr = a.ia.rmr_create(&a.pz)?;
+    let result = rmr.bind(Some(&a.lmr), a.lmr.memory().addr(), 64, WRITE, &a.ep, 1, PLAIN);
+    t.refused("an UNCONNECTED endpoint", result, ReturnType::InvalidState)?;
+    let result = rmr.bind(None, 0, 0, Privileges::empty(), &a.ep, 1, PLAIN);
+    t.refused("unbinding there", result, ReturnType::InvalidState)
+}
+
+fn disconnected(t: &Bench) -> Outcome {
+    let (a, _b) = t.pair()?;
+    a.ep.disconnect(CloseFlags::Abrupt)?;
+    a.told(ConnectionKind::Disconnected)?;
+    let rmr = a.ia.rmr_create(&a.pz)?;
+    rmr.bind(Some(&a.lmr), a.lmr.memory().addr(), 64, WRITE, &a.ep, 9, PLAIN)?;
+    a.bound(9, DtoStatus::Flushed)
+}
+
+fn bind_and_send(t: &Bench) -> Outcome {
+    let (a, b) = t.pair()?;
+    let rmr = a.ia.rmr_create(&a.pz)?;
+    for round in 0..50u64 {
+        b.post_recv(512, 64, round)?;
+        let target = bind_to(&a, &rmr, 1024, 64, WRITE, round)?;
+        a.lmr.memory().write(0, &target.context.to_ne_bytes());
+        a.send(0, 4, 1000 + round)?;
+        b.receives(round, DtoStatus::Success)?;
+        let bytes = b.load(512, 4)?;
+        let context = u32::from_ne_bytes(bytes[..4].try_into().unwrap_or_default());
+        same("context in the message", context, target.context)?;
+        b.write(8, round, RmrTriplet { context, ..target })?;
+        b.completes(round, DtoStatus::Success)?;
+        a.bound(round, DtoStatus::Success)?;
+        a.completes(&a.request, 1000 + round, DtoStatus::Success)?;
+    }
+    Ok(())
+}
+
+fn free_bound(t: &Bench) -> Outcome {
+    let (a, b) = t.pair()?;
+    let (rmr, target) = window(&a, 0, 64, WRITE)?;
+    rmr.free()?;
+    t.refused("freed again", rmr.free(), ReturnType::InvalidHandle)?;
+    denied(&a, &b, target)?;
+    Ok(a.lmr.free()?)
+}
+
+fn query(t: &Bench) -> Outcome {
+    let a = t.side()?;
+    let rmr = a.ia.rmr_create(&a.pz)?;
+    let param = rmr.query()?;
+    let ids: (ObjectId, ObjectId) = (param.ia, param.pz.id());
+    same("adapter and zone", ids, (a.ia.id(), a.pz.id()))?;
+    same("range", param.range, None)
+}
+
+fn scope(t: &Bench) -> Outcome {
+    let a = t.side()?;
+    match a.ia.rmr_create_for_ep(&a.pz) {
+        Err(error) => t.refused("a window for one endpoint", Err::<(), _>(error), ReturnType::ModelNotSupported),
+        Ok(rmr) => {
+            let (a, b) = t.pair()?;
+            let other = t.remote()?;
+            let (ep, conn) = a.separate_ep()?;
+            ep.connect(&a.towards(&other))?;
+            other.accept(&other.request()?, b"")?;
+            a.told_on(&conn, ConnectionKind::Established)?;
+            let target = bind_to(&a, &rmr, 0, 64, WRITE, 1)?;
+            a.bound(1, DtoStatus::Success)?;
+            b.write(8, 1, target)?;
+            b.completes(1, DtoStatus::Success)?;
+            other.write(8, 2, target)?;
+            other.completes(2, DtoStatus::RemoteAccess).map(|_| ())
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Programs: steps over fixed places.
+
+use std::fmt;
+
+/// Places for endpoints: the first half on one adapter, the others on the other.
+pub const PLACES: usize = 4;
+/// Protection zones of an adapter.
+pub const ZONES: u8 = 2;
+/// Dispatchers of an adapter, by what they were made for.
+pub const EVDS: [Evd; 5] = [Evd::Dto, Evd::Dto, Evd::Both, Evd::Connection, Evd::Requests];
+/// Bytes of each region.
+pub const REGION: u32 = 4096;
+/// Requests of private data of this length mean one byte more than is allowed.
+pub const TOO_LONG: u16 = u16::MAX;
+
+/// What a dispatcher was made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Evd {
+    /// Completions.
+    Dto,
+    /// Completions and connection events.
+    Both,
+    /// Connection events.
+    Connection,
+    /// Connection requests.
+    Requests,
+}
+
+/// The adapter a place belongs to.
+pub fn side_of(place: u8) -> usize {
+    usize::from(place) * 2 / PLACES
+}
+
+/// One call, or a few that belong together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields are places and arguments of the call each variant names")]
+pub enum Step {
+    /// Creates an endpoint; one that was in the place stays, unreachable.
+    Create {
+        place: u8,
+        shape: Shape,
+    },
+    Free {
+        place: u8,
+    },
+    Connect {
+        place: u8,
+        to: Target,
+        data: u16,
+        time: Time,
+        flags: u32,
+        qos: u32,
+    },
+    /// Accepts one of the undecided requests of the side, with the endpoint in `place`, if there is one.
+    Accept {
+        side: u8,
+        which: u8,
+        place: Option<u8>,
+        data: u16,
+    },
+    Reject {
+        side: u8,
+        which: u8,
+        data: u16,
+    },
+    /// Accepts or rejects a request that was decided before.
+    AcceptStale {
+        side: u8,
+        place: u8,
+    },
+    RejectStale {
+        side: u8,
+    },
+    Disconnect {
+        place: u8,
+        graceful: bool,
+    },
+    Reset {
+        place: u8,
+    },
+    Recv {
+        place: u8,
+        iov: Vec<Segment>,
+        flags: u32,
+    },
+    Send {
+        place: u8,
+        iov: Vec<Segment>,
+        flags: u32,
+    },
+    Write {
+        place: u8,
+        iov: Vec<Segment>,
+        far: Far,
+        flags: u32,
+    },
+    Read {
+        place: u8,
+        iov: Vec<Segment>,
+        far: Far,
+        flags: u32,
+    },
+    Modify {
+        place: u8,
+        mask: u64,
+        shape: Shape,
+    },
+    Query {
+        place: u8,
+    },
+    StopListening {
+        side: u8,
+    },
+    Listen {
+        side: u8,
+    },
+    /// Frees what is in use, which is refused.
+    FreeZone {
+        side: u8,
+        zone: u8,
+    },
+    FreeEvd {
+        side: u8,
+        evd: u8,
+    },
+}
+
+/// Where a connect goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// The service point of the other adapter.
+    Peer,
+    /// The one of the same adapter.
+    Own,
+    /// A qualifier nobody listens on.
+    Nobody,
+}
+
+/// The time-out of a connect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Time {
+    /// 0, which is refused.
+    Zero,
+    /// So short that an attempt nobody answers ends within its step.
+    Short,
+    /// None.
+    Infinite,
+}
+
+/// Zone, dispatchers and attributes of an endpoint. [`FOREIGN`] names one of the other adapter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "each field is the parameter of the same name")]
+pub struct Shape {
+    pub zone: Option<u8>,
+    pub recv: Option<u8>,
+    pub request: Option<u8>,
+    pub conn: Option<u8>,
+    pub attrs: Attrs,
+}
+
+/// A zone or dispatcher of the other adapter.
+pub const FOREIGN: u8 = 9;
+
+/// Attributes that programs vary.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "each field is the attribute of the same name")]
+pub struct Attrs {
+    pub service: u32,
+    pub qos: u32,
+    pub message: u64,
+    pub rdma: u64,
+    pub recv_flags: u32,
+    pub request_flags: u32,
+    pub recvs: u32,
+    pub requests: u32,
+    pub recv_iov: u32,
+    pub request_iov: u32,
+    pub reads_in: u32,
+    pub reads_out: u32,
+}
+
+/// A local segment: [`UNKNOWN`] is a region that was freed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields are what they are called")]
+pub struct Segment {
+    pub region: u8,
+    pub offset: u32,
+    pub len: u32,
+}
+
+/// A remote segment: a region of the adapter the endpoint is connected to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields are what they are called")]
+pub struct Far {
+    pub region: u8,
+    pub offset: u32,
+    pub len: u32,
+}
+
+/// A context nobody gave out.
+pub const UNKNOWN: u8 = 5;
+
+/// A list of steps.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Program(pub Vec<Step>);
+
+impl Step {
+    /// Posts do not wait for what they cause when the next step is a post on the same endpoint.
+    pub fn post_on(&self) -> Option<u8> {
+        match self {
+            Step::Recv { place, .. }
+            | Step::Send { place, .. }
+            | Step::Write { place, .. }
+            | Step::Read { place, .. } => Some(*place),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().enumerate().try_for_each(|(index, step)| writeln!(f, "{index:3}  {step:?}"))
+    }
+}

@@ -1,0 +1,37 @@
+//! `include/dat_plugin.h`: the plugin interface for C, printed from the Rust source of `dat-plugin`, which is the only
+//! place it is written down. A test of that crate compiles the header and compares every size, offset and constant.
+
+mod lex;
+mod parse;
+mod print;
+
+use std::fs;
+
+use crate::root;
+
+/// The file, from the root.
+pub const FILE: &str = "include/dat_plugin.h";
+
+/// What is read, in the order it is printed. The traits have the words for the tables' functions.
+const SOURCES: [&str; 4] = ["provider.rs", "wire.rs", "ops.rs", "note.rs"];
+
+/// The header's text.
+pub fn text() -> Result<String, String> {
+    let mut source = parse::Source::default();
+    for name in SOURCES.iter().chain(&["module.rs"]) {
+        let path = root().join("api/plugin/src").join(name);
+        let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        source.read(&text).map_err(|what| format!("{}: {what}", path.display()))?;
+    }
+    print::header(&source)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_header_in_the_tree_is_the_one_the_source_gives() {
+        let printed = super::text().expect("the source is understood");
+        let there = std::fs::read_to_string(crate::root().join(super::FILE)).expect("it is there");
+        assert!(printed == there, "{} is out of date; run `cargo xtask docs`", super::FILE);
+    }
+}
