@@ -32,7 +32,7 @@ const ALLOWED: [(&str, &[&str], &[&str]); 21] = [
     ("dat-examples", &["dat"], &["dat", "dat-loopback", "dat-shm"]),
     ("dat-process-tests", &["dat"], &["dat", "dat-loopback", "dat-shm"]),
     // It tests the engine and the plugin interface themselves, and has the loopback provider linked in.
-    ("dat-conformance", &["dat", "dat-types", "dat-plugin", "dat-engine", "dat-loopback"], PLUGINS),
+    ("dat-conformance", &["dat-types", "dat-plugin", "dat-engine", "dat-registry", "dat-loopback"], PLUGINS),
     ("dat-differential", &["dat-types", "dat-plugin", "dat-engine", "dat-loopback"], PLUGINS),
     // It compares the provider called directly with the same one below the engine.
     ("dat-bench", &["dat", "dat-types", "dat-plugin", "dat-engine", "dat-shm"], &[]),

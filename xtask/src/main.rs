@@ -28,7 +28,7 @@ struct Command {
 /// The options of a command that takes any arguments.
 const ANY: &[&str] = &["COMMAND..."];
 
-const COMMANDS: [Command; 10] = [
+const COMMANDS: [Command; 11] = [
     Command {
         name: "demo",
         options: &[],
@@ -77,6 +77,12 @@ const COMMANDS: [Command; 10] = [
         options: &[],
         about: "a short run of every benchmark, to see that they work",
         run: |_| legs::bench::run(),
+    },
+    Command {
+        name: "rdma",
+        options: &[],
+        about: "the ibverbs provider on Soft-RoCE in an emulated machine, or on the device DAT_TEST_IBVERBS names",
+        run: |_| legs::rdma::run(),
     },
     Command {
         name: "vm",

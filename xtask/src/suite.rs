@@ -6,7 +6,7 @@ use crate::leg::{Leg, Outcome, Report};
 use crate::{deps, docs, legs};
 
 /// Quick ones first, so that a small mistake is told early.
-const LEGS: [Leg; 13] = [
+const LEGS: [Leg; 14] = [
     Leg { name: "set-up", quick: true, run: legs::setup::run },
     Leg { name: "format", quick: true, run: legs::checks::format },
     Leg { name: "dependencies", quick: true, run: deps::run },
@@ -19,6 +19,7 @@ const LEGS: [Leg; 13] = [
     Leg { name: "loom", quick: false, run: legs::loom::run },
     Leg { name: "miri", quick: false, run: legs::miri::run },
     Leg { name: "thread sanitizer", quick: false, run: legs::tsan::run },
+    Leg { name: "rdma", quick: false, run: legs::rdma::run },
     Leg { name: "bench smoke", quick: false, run: legs::bench::run },
 ];
 

@@ -1,6 +1,7 @@
 //! What stands behind handles: the engine's object, its IA, and what C programs are given pointers to.
 
 use std::collections::HashMap;
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, OnceLock};
 
 use dat_engine as engine;
@@ -9,6 +10,7 @@ use parking_lot::Mutex;
 
 use crate::abi::{Comm, Handle, Kind, NULL, Provider};
 use crate::address::Stored;
+use crate::calls::cno::AgentCell;
 use crate::code::{NO_ROOM, Outcome, handle as bad_handle};
 use crate::counter::{self, Counters};
 use crate::handle::{self, Object};
@@ -83,7 +85,7 @@ impl Ia {
                 Kind::Pz => handle::remove::<Pz>(child),
                 Kind::Rmr => handle::remove::<Rmr>(child),
                 Kind::Rsp => handle::remove::<Rsp>(child),
-                Kind::Cno => false,
+                Kind::Cno => handle::remove::<Cno>(child),
                 Kind::Srq => handle::remove::<Srq>(child),
                 Kind::Csp => handle::remove::<Csp>(child),
             };
@@ -126,6 +128,8 @@ objects! {
     Csp(Csp) { engine: engine::Csp, kept: Arc<CspKept>, }
     /// A memory window.
     Rmr(Rmr) { engine: engine::Rmr, }
+    /// A notification object.
+    Cno(Cno) { engine: engine::Cno, agent: Arc<Mutex<AgentCell>>, }
     /// A shared receive queue.
     Srq(Srq) { engine: engine::Srq, }
     /// A connection request.
@@ -150,6 +154,8 @@ pub struct EpKept {
     pub remote: Mutex<Option<(std::net::SocketAddr, Stored)>>,
     pub transport_attr: Mutex<NamedList>,
     pub provider_attr: Mutex<NamedList>,
+    /// The `max_rdma_size` the consumer asked for, 0 if none in particular.
+    pub asked_rdma_size: AtomicU32,
     pub counters: Counters<{ counter::EP_ALL }>,
 }
 
@@ -160,6 +166,7 @@ impl Default for EpKept {
             remote: Mutex::default(),
             transport_attr: Mutex::new(NamedList::new(&[])),
             provider_attr: Mutex::new(NamedList::new(&[])),
+            asked_rdma_size: AtomicU32::new(0),
             counters: Counters::default(),
         }
     }

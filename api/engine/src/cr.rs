@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 
 use dat_plugin::host::ForkGuard;
 use dat_plugin::{Event, RejectReason};
-use dat_types::{Error, ObjectId, Result, ReturnType, Subtype};
+use dat_types::{Error, IaCounter, ObjectId, Result, ReturnType, Subtype};
 
 use crate::context::{Context, object_calls};
 use crate::ep::{Ep, EpInner};
@@ -142,6 +142,8 @@ impl Cr {
         ia.check_private_data(CALL, Subtype::Arg2, private_data)?;
         let device = ia.device(CALL)?;
         self.claim(CALL)?;
+        ia.count(IaCounter::SpCrRejected);
+        ia.count(IaCounter::CmUserRejTx);
         // The peer may have given up meanwhile; then there is nobody to tell, and that is no failure.
         device.reject(self.0.asked.request, RejectReason::CONSUMER, private_data);
         self.let_go(&ia);

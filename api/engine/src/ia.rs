@@ -9,12 +9,13 @@ use std::time::Duration;
 
 use dat_plugin::DeviceAttr;
 use dat_plugin::host::{Device, SpanTable};
-use dat_types::{AsyncReason, CloseFlags, Comm, EvdFlags, EventData, ObjectId, Result, Subtype};
+use dat_types::{AsyncReason, CloseFlags, Comm, EvdFlags, EventData, IaCounter, ObjectId, Result, Subtype};
 use parking_lot::Mutex;
 
 use crate::async_evd::{self, AsyncEvd};
 use crate::cno::Cno;
 use crate::context::{Context, object_calls};
+use crate::counters::IaCounts;
 use crate::cr::Cr;
 use crate::ep::EpInner;
 use crate::error;
@@ -70,6 +71,7 @@ pub(crate) struct IaInner {
     /// The consumer may know the async dispatcher.
     async_scope: bool,
     context: Context,
+    pub(crate) counts: IaCounts,
 }
 
 /// Everything alive on an IA.
@@ -143,6 +145,7 @@ impl Ia {
             async_owned: owned,
             async_scope,
             context: Context::default(),
+            counts: IaCounts::default(),
         });
         let async_evd = given
             .unwrap_or_else(|| Evd::new(&inner, options.async_evd_min_qlen as u32, EvdFlags::ASYNC, None));
@@ -185,6 +188,7 @@ impl Ia {
         self.device("dat_pz_create")?;
         let pz = Pz::new(&self.inner);
         self.inner.objects.lock().pzs.insert(pz.0.id, pz.clone());
+        self.inner.count(IaCounter::PzCreate);
         Ok(pz)
     }
 
@@ -311,6 +315,12 @@ impl IaInner {
 
     /// Raises an asynchronous event. One that does not fit makes the async dispatcher dead (contract section 6.3).
     pub(crate) fn raise(&self, object: ObjectId, reason: AsyncReason) {
+        self.count(IaCounter::AsyncError);
+        match reason {
+            AsyncReason::EvdOverflow => self.count(IaCounter::AsyncCqError),
+            AsyncReason::EpTransferToError => self.count(IaCounter::AsyncQpError),
+            _ => {}
+        }
         let Some(evd) = self.async_evd.get() else { return };
         if !evd.0.push(EventData::Async { object, reason }) {
             evd.0.overflowed();
@@ -325,6 +335,9 @@ impl IaInner {
     /// The cascade of an abrupt close, in the contract's order.
     fn end_all(&self) {
         let objects = std::mem::take(&mut *self.objects.lock());
+        for rmr in objects.rmrs.values() {
+            rmr.kill();
+        }
         let (reserved, listening): (Vec<_>, Vec<_>) =
             objects.points.values().partition(|point| point.is_reserved());
         for point in reserved {
@@ -332,9 +345,6 @@ impl IaInner {
         }
         for ep in objects.eps.values() {
             ep.kill();
-        }
-        for rmr in objects.rmrs.values() {
-            rmr.kill();
         }
         for lmr in objects.lmrs.values() {
             lmr.kill();

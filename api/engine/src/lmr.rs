@@ -5,13 +5,16 @@ use std::sync::{Arc, Weak};
 
 use dat_plugin::host::{ForkGuard, Memory};
 use dat_plugin::{Access, Caps};
-use dat_types::{LmrTriplet, ObjectId, Privileges, Result, RmrTriplet, Subtype};
+use dat_types::{
+    Error, IaCounter, LmrCookie, LmrTriplet, ObjectId, Privileges, Result, ReturnType, RmrTriplet, Subtype, VaType,
+};
 
 use crate::context::{Context, object_calls};
 use crate::ep::WorkRing;
 use crate::error;
 use crate::ia::{Ia, IaInner};
 use crate::pz::{Pz, PzRef};
+use crate::shared_memory::{self, Backing};
 use crate::status_map;
 
 /// Registered memory.
@@ -30,6 +33,9 @@ pub(crate) struct LmrInner {
     context: u32,
     rmr_context: u32,
     memory: Memory,
+    origin: Origin,
+    /// Of shared memory: what the system has behind it.
+    backing: Option<Backing>,
     privileges: Privileges,
     pz: parking_lot::Mutex<Option<PzRef>>,
 }
@@ -41,8 +47,12 @@ pub struct LmrParam {
     pub ia: ObjectId,
     /// The protection zone.
     pub pz: Pz,
+    /// What it was made from.
+    pub origin: Origin,
     /// The registered range.
     pub memory: Memory,
+    /// How addresses in its triplets are meant.
+    pub va_type: VaType,
     /// The rights.
     pub privileges: Privileges,
     /// Key for local use.
@@ -51,26 +61,60 @@ pub struct LmrParam {
     pub rmr_context: u32,
 }
 
+/// What is registered (`DAT_MEM_TYPE` and the region).
+#[derive(Clone, Debug)]
+pub enum Region<'a> {
+    /// Memory of this process.
+    Virtual(Memory),
+    /// The memory of another region, which it outlives.
+    Lmr(&'a Lmr),
+    /// Memory shared by several processes, under the name all of them give it.
+    Shared(Memory, LmrCookie),
+}
+
+/// What a region was made from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// Memory of this process.
+    Virtual,
+    /// The region of this id.
+    Lmr(ObjectId),
+    /// Shared memory of this name.
+    Shared(LmrCookie),
+}
+
 impl Ia {
     /// `dat_lmr_create` for plain virtual memory. The memory is kept until the region is freed and nothing outstanding
     /// names it.
     pub fn lmr_create(&self, pz: &Pz, memory: Memory, privileges: Privileges) -> Result<Lmr> {
+        self.lmr_create_from(Region::Virtual(memory), pz, privileges, VaType::Virtual)
+    }
+
+    /// `dat_lmr_create` of any kind. `DAT_INVALID_STATE` for memory that is called shared and is not;
+    /// `DAT_MODEL_NOT_SUPPORTED` for zero-based addresses.
+    pub fn lmr_create_from(
+        &self,
+        region: Region<'_>,
+        pz: &Pz,
+        privileges: Privileges,
+        va_type: VaType,
+    ) -> Result<Lmr> {
         const CALL: &str = "dat_lmr_create";
         let device = self.device(CALL)?;
+        if let Region::Lmr(lmr) = &region {
+            lmr.check(CALL, self.inner.id)?;
+        }
         pz.check(CALL, self.inner.id)?;
         let known = Privileges::ALL | Privileges::REMOTE_ATOMIC;
         if !known.contains(privileges) {
             let message = format!("privileges {:#x} have undefined bits", privileges.bits());
             return Err(error::parameter(CALL, Subtype::Arg6, message));
         }
-        let caps = device.attr().caps;
-        if privileges.contains(Privileges::REMOTE_ATOMIC) && !caps.contains(Caps::ATOMICS) {
-            return Err(error::unsupported(CALL, "this provider has no atomic operations"));
-        }
-        let mut access = status_map::access(privileges);
-        if caps.contains(Caps::WINDOWS) {
-            access = access | Access::WINDOW;
-        }
+        let (memory, origin) = match region {
+            Region::Virtual(memory) => (memory, Origin::Virtual),
+            Region::Lmr(lmr) => (lmr.0.memory.clone(), Origin::Lmr(lmr.0.id)),
+            Region::Shared(memory, cookie) => (memory, Origin::Shared(cookie)),
+        };
         let max = device.attr().max_region;
         if memory.len() == 0 || memory.len() > max {
             let message = format!("a region has 1 to {max} bytes, not {}", memory.len());
@@ -80,11 +124,29 @@ impl Ia {
             let message = format!("the range {memory:?} wraps around or is null");
             return Err(error::parameter(CALL, Subtype::Arg3, message));
         }
+        let backing = match origin {
+            Origin::Shared(cookie) => Some(self.inner.check_shared(CALL, &memory, cookie)?),
+            Origin::Virtual | Origin::Lmr(_) => None,
+        };
+        let caps = device.attr().caps;
+        if privileges.contains(Privileges::REMOTE_ATOMIC) && !caps.contains(Caps::ATOMICS) {
+            return Err(error::unsupported(CALL, "this provider has no atomic operations"));
+        }
+        if va_type == VaType::ZeroBased {
+            return Err(error::unsupported(CALL, "addresses are virtual; zero-based ones are not supported"));
+        }
+        let mut access = status_map::access(privileges);
+        if caps.contains(Caps::WINDOWS) {
+            access = access | Access::WINDOW;
+        }
         self.inner.bury_the_dead();
         let registration = device
             .register(memory.clone(), access, pz.0.domain)
             .map_err(|failure| error::provider(CALL, failure))?;
-        let rmr_context = registration.keys().rkey;
+        let rmr_context = match privileges.intersects(REMOTE) {
+            true => registration.keys().rkey,
+            false => 0,
+        };
         let context = self.inner.spans.insert(registration).map_err(|_| {
             error::resources(
                 CALL,
@@ -103,11 +165,37 @@ impl Ia {
             context,
             rmr_context,
             memory,
+            origin,
+            backing,
             privileges,
             pz: parking_lot::Mutex::new(Some(PzRef::new(pz))),
         }));
         self.inner.objects.lock().lmrs.insert(lmr.0.id, lmr.clone());
+        self.inner.count(IaCounter::LmrCreate);
         Ok(lmr)
+    }
+
+    /// `dat_lmr_sync_rdma_read`: makes local writes to these ranges visible to peers that read them. Memory is coherent
+    /// with every provider of this interface (`lmr_sync_req` is FALSE), so the ranges are checked and that is all
+    /// (decision D-23).
+    pub fn lmr_sync_rdma_read(&self, ranges: &[LmrTriplet]) -> Result<()> {
+        self.check_ranges("dat_lmr_sync_rdma_read", ranges)
+    }
+
+    /// `dat_lmr_sync_rdma_write`: makes what peers wrote to these ranges visible here. As [`Ia::lmr_sync_rdma_read`].
+    pub fn lmr_sync_rdma_write(&self, ranges: &[LmrTriplet]) -> Result<()> {
+        self.check_ranges("dat_lmr_sync_rdma_write", ranges)
+    }
+
+    fn check_ranges(&self, call: &'static str, ranges: &[LmrTriplet]) -> Result<()> {
+        self.device(call)?;
+        for (index, range) in ranges.iter().enumerate().filter(|(_, range)| range.length > 0) {
+            if !self.inner.spans.covers(range.context, range.address, range.length) {
+                let message = format!("range {index}, {range:?}, does not lie in the region of its context");
+                return Err(error::parameter(call, Subtype::Arg2, message));
+            }
+        }
+        Ok(())
     }
 
     /// Allocates zeroed memory that peers of this IA reach in the fastest way it has; plain heap memory if it has none
@@ -115,6 +203,8 @@ impl Ia {
     pub fn alloc(&self, len: u64) -> Result<Memory> {
         const CALL: &str = "dat_lmr_create";
         let device = self.device(CALL)?;
+        self.inner.count(IaCounter::MemAlloc);
+        self.inner.count_by(IaCounter::MemAllocData, len);
         if !device.attr().caps.contains(dat_plugin::Caps::ALLOC) {
             return Ok(Memory::heap(len as usize));
         }
@@ -169,7 +259,9 @@ impl Lmr {
         Ok(LmrParam {
             ia: self.0.ia,
             pz,
+            origin: self.0.origin,
             memory: self.0.memory.clone(),
+            va_type: VaType::Virtual,
             privileges: self.0.privileges,
             lmr_context: self.0.context,
             rmr_context: self.0.rmr_context,
@@ -221,6 +313,7 @@ impl Lmr {
         self.0.pz.lock().take();
         let Some(ia) = self.0.owner.upgrade() else { return };
         ia.objects.lock().lmrs.remove(&self.0.id);
+        ia.count(IaCounter::LmrFree);
         drop(ia.spans.remove(self.0.context));
         ia.bury(self.0.memory.clone());
     }
@@ -267,7 +360,32 @@ pub(crate) struct Grave {
     pending: Vec<(Arc<WorkRing>, u32)>,
 }
 
+/// With one of these rights peers have a key.
+const REMOTE: Privileges =
+    Privileges::REMOTE_READ.union(Privileges::REMOTE_WRITE).union(Privileges::REMOTE_ATOMIC);
+
 impl IaInner {
+    /// Fails unless `memory` is shared with other processes, and is the memory this IA knows by `cookie` already.
+    fn check_shared(&self, call: &'static str, memory: &Memory, cookie: LmrCookie) -> Result<Backing> {
+        let backing = shared_memory::backing(memory.addr(), memory.len()).map_err(|source| {
+            let message = "the system does not tell which memory is shared";
+            Error::new(call, ReturnType::InternalError, Subtype::None, message).with_source(source)
+        })?;
+        let Some(backing) = backing else {
+            let message = format!("{memory:?} is not all shared memory; map it as shared first");
+            return Err(error::state(call, Subtype::None, message));
+        };
+        let same = |lmr: &&Lmr| lmr.0.origin == Origin::Shared(cookie);
+        let known = self.objects.lock().lmrs.values().find(same).and_then(|lmr| lmr.0.backing.clone());
+        match known {
+            Some(known) if known != backing => {
+                let message = format!("{cookie:?} names other memory already");
+                Err(error::parameter(call, Subtype::Arg3, message))
+            }
+            _ => Ok(backing),
+        }
+    }
+
     /// Keeps `memory` until all work outstanding now has completed. Costs only when a region is freed, nothing when
     /// work is posted.
     fn bury(&self, memory: Memory) {

@@ -307,6 +307,10 @@ fn look_at_watched(ia: &Arc<IaInner>) {
     let watched = ia.progress.watched.lock().clone();
     for evd in watched {
         let mut sequels = Sequels::new();
+        let draining = evd.0.core.lock().draining();
+        for ep in draining {
+            ep.settle();
+        }
         let keep = {
             let mut core = evd.0.core.lock();
             evd.0.harvest(&mut core, &mut sequels);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use dat_plugin::host::ForkGuard;
-use dat_types::{ObjectId, Result, ReturnType, Subtype};
+use dat_types::{IaCounter, ObjectId, Result, ReturnType, Subtype};
 
 use crate::context::{Context, object_calls};
 use crate::error;
@@ -67,6 +67,7 @@ impl Pz {
         self.0.alive.store(false, Ordering::Release);
         if let Some(ia) = self.0.owner.upgrade() {
             ia.objects.lock().pzs.remove(&self.0.id);
+            ia.count(IaCounter::PzFree);
         }
         Ok(())
     }

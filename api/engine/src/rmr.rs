@@ -88,6 +88,7 @@ impl Ia {
             bound: Mutex::new(None),
         }));
         objects.rmrs.insert(rmr.0.id, rmr.clone());
+        self.inner.count(dat_types::IaCounter::RmrCreate);
         Ok(rmr)
     }
 

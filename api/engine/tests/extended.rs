@@ -1,6 +1,6 @@
 //! Shared receive queues, memory windows, atomic operations and immediate values, over the loopback provider.
 
-use dat_engine::{ConnectOptions, Ep, Evd, Ia, IaOptions, Lmr, Plugin, Psp, Pz, Srq};
+use dat_engine::{ConnectOptions, Ep, Evd, Ia, IaOptions, Lmr, Plugin, Posting, Psp, Pz, Srq};
 use dat_plugin::Config;
 use dat_types::{
     AsyncReason, CloseFlags, CompletionFlags, ConnectionKind, DtoCompletion, DtoOperation, DtoStatus, EpAttr,
@@ -21,7 +21,7 @@ struct Side {
 }
 
 impl Side {
-    fn new(shared: bool) -> Side {
+    fn new(shared: bool, attr: EpAttr) -> Side {
         let device = Plugin::of::<dat_loopback::Loopback>().open(&Config::default()).unwrap();
         let ia = Ia::open(device, "loopback0", "0", IaOptions::default()).unwrap();
         let pz = ia.pz_create().unwrap();
@@ -29,14 +29,12 @@ impl Side {
         let conn = ia.evd_create(8, EvdFlags::CONNECTION | EvdFlags::CR).unwrap();
         let rights = Privileges::ALL | Privileges::REMOTE_ATOMIC;
         let lmr = ia.lmr_create(&pz, ia.alloc(8192).unwrap(), rights).unwrap();
-        let attr = SrqAttr { max_recv_dtos: 10, max_recv_iov: 2, low_watermark: 0 };
-        let srq = shared.then(|| ia.srq_create(&pz, &attr).unwrap());
+        let srq_attr = SrqAttr { max_recv_dtos: 10, max_recv_iov: 2, low_watermark: 0 };
+        let srq = shared.then(|| ia.srq_create(&pz, &srq_attr).unwrap());
         let evds = (Some(&dto), Some(&dto), Some(&conn));
         let ep = match &srq {
-            Some(srq) => {
-                ia.ep_create_with_srq(Some(&pz), evds.0, evds.1, evds.2, srq, &EpAttr::default()).unwrap()
-            }
-            None => ia.ep_create(Some(&pz), evds.0, evds.1, evds.2, None).unwrap(),
+            Some(srq) => ia.ep_create_with_srq(Some(&pz), evds.0, evds.1, evds.2, srq, &attr).unwrap(),
+            None => ia.ep_create(Some(&pz), evds.0, evds.1, evds.2, Some(&attr)).unwrap(),
         };
         Side { ia, pz, dto, conn, lmr, ep, srq }
     }
@@ -84,7 +82,13 @@ fn join(a: &Side, b: &Side) -> Psp {
 }
 
 fn connected(shared: bool) -> (Side, Side) {
-    let (a, b) = (Side::new(false), Side::new(shared));
+    let (a, b) = (Side::new(false, EpAttr::default()), Side::new(shared, EpAttr::default()));
+    join(&a, &b);
+    (a, b)
+}
+
+fn connected_with(attr: EpAttr) -> (Side, Side) {
+    let (a, b) = (Side::new(false, attr), Side::new(false, EpAttr::default()));
     join(&a, &b);
     (a, b)
 }
@@ -282,4 +286,75 @@ fn an_empty_segment_names_nothing() {
     b.ep.post_recv(&[LmrTriplet::default()], 1, NONE).unwrap();
     a.ep.post_send_immed(&[LmrTriplet::default()], 1, 3, NONE).unwrap();
     assert_eq!((b.dto().immediate(), a.dto().length), (Some(3), 0));
+}
+
+#[test]
+fn many_posts_are_as_one_by_one() {
+    let (a, b) = connected(false);
+    let segments: Vec<[LmrTriplet; 1]> = (0..40).map(|i| [b.lmr.triplet(i * 8, 8)]).collect();
+    let posts: Vec<Posting<'_>> =
+        (0..40).map(|i| Posting { iov: &segments[i], cookie: i as u64, flags: NONE }).collect();
+    let (posted, why) = b.ep.post_recv_many(&posts);
+    assert_eq!((posted, why.unwrap_err().kind()), (16, ReturnType::InsufficientResources), "the ring has 16");
+    let out = [a.lmr.triplet(0, 8)];
+    let mut sends = [Posting { iov: &out, cookie: 0, flags: NONE }; 16];
+    for (i, send) in sends.iter_mut().enumerate() {
+        send.cookie = i as u64;
+    }
+    sends[10].iov = &[];
+    assert_eq!(a.ep.post_send_many(&sends).0, 16);
+    for cookie in 0..16 {
+        let length = if cookie == 10 { 0 } else { 8 };
+        let (sent, got) = (a.dto(), b.dto());
+        assert_eq!((sent.cookie, sent.length, got.cookie, got.length), (cookie, length, cookie, length));
+    }
+    let wrong = [a.lmr.triplet(8190, 8)];
+    sends[2].iov = &wrong;
+    let (posted, why) = a.ep.post_send_many(&sends[..4]);
+    assert_eq!((posted, why.unwrap_err().kind()), (2, ReturnType::InvalidParameter));
+    a.ep.disconnect(CloseFlags::Abrupt).unwrap();
+    let flushed = [a.dto(), a.dto()].map(|dto| dto.status);
+    assert_eq!(flushed, [DtoStatus::Flushed; 2]);
+    assert_eq!(a.ep.post_send_many(&sends[..2]).0, 2, "disconnected: flushed at once");
+    assert_eq!([a.dto().status, a.dto().status], [DtoStatus::Flushed; 2]);
+}
+
+#[test]
+fn silent_requests_are_told_of_in_time() {
+    let (a, b) = connected_with(EpAttr { max_request_dtos: 64, ..EpAttr::default() });
+    let target = b.lmr.remote_triplet(0, 1);
+    let write = |cookie, flags| a.ep.post_rdma_write(&[a.lmr.triplet(0, 1)], cookie, target, flags);
+    for cookie in 0..1000 {
+        write(cookie, CompletionFlags::SUPPRESS).unwrap();
+    }
+    assert!(a.ep.status().unwrap().request_idle);
+    assert!(a.dto.dequeue().is_err(), "all of them succeeded, none is told of");
+    for cookie in 0..10 {
+        write(cookie, CompletionFlags::SUPPRESS).unwrap();
+    }
+    write(10, NONE).unwrap();
+    assert_eq!(a.dto().cookie, 10);
+    for cookie in 0..10 {
+        write(cookie, CompletionFlags::SUPPRESS).unwrap();
+    }
+    a.ep.post_send(&[], 11, CompletionFlags::SUPPRESS).unwrap();
+    a.ep.disconnect(CloseFlags::Graceful).unwrap();
+    b.ep.post_recv(&[], 12, NONE).unwrap();
+    a.expect(ConnectionKind::Disconnected);
+    assert!(a.dto.dequeue().is_err(), "drained, not flushed");
+    assert_eq!(b.dto().cookie, 12);
+}
+
+#[test]
+fn only_what_was_not_done_is_flushed() {
+    let (a, b) = connected_with(EpAttr { max_request_dtos: 64, ..EpAttr::default() });
+    b.ep.post_recv(&[], 1, NONE).unwrap();
+    for cookie in 0..3 {
+        a.ep.post_send(&[], cookie, CompletionFlags::SUPPRESS).unwrap();
+    }
+    b.ep.disconnect(CloseFlags::Abrupt).unwrap();
+    a.expect(ConnectionKind::Disconnected);
+    let flushed = [a.dto(), a.dto()].map(|dto| (dto.cookie, dto.status));
+    assert_eq!(flushed, [(1, DtoStatus::Flushed), (2, DtoStatus::Flushed)]);
+    assert!(a.dto.dequeue().is_err());
 }

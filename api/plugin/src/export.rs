@@ -84,6 +84,7 @@ impl<P: Provider> Export<P> {
         post_recv: post_recv::<Chan<P>>,
         post_list: post_list::<Chan<P>>,
         post_recv_list: post_recv_list::<Chan<P>>,
+        settle: settle::<Chan<P>>,
         post_atomic: post_atomic::<Chan<P>>,
         bind: bind::<Chan<P>>,
         connect: connect::<Chan<P>>,
@@ -468,6 +469,11 @@ unsafe extern "C" fn post_recv_list<C: Channel>(
 unsafe extern "C" fn post_atomic<C: Channel>(ctx: Ctx, request: *const AtomicRequest) -> Status {
     // SAFETY: see above.
     guard(Status::PANICKED, || unsafe { object::<C>(ctx).post_atomic(&*request) })
+}
+
+unsafe extern "C" fn settle<C: Channel>(ctx: Ctx) {
+    // SAFETY: see above.
+    guard((), || unsafe { object::<C>(ctx) }.settle())
 }
 
 unsafe extern "C" fn bind<C: Channel>(ctx: Ctx, request: *const BindRequest, rkey: *mut u32) -> Status {

@@ -41,6 +41,8 @@
 #[doc(hidden)]
 pub mod export;
 pub mod host;
+#[cfg(all(test, not(miri)))]
+mod layout;
 mod log;
 mod module;
 mod note;

@@ -71,7 +71,10 @@ impl Note {
     /// Reads a section's bytes.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Said> {
         let word = |at: usize| Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
-        if word(0)? != 4 || (word(4)? as usize) < OLDEST_DESC_LEN || word(8)? != 1 || bytes.get(12..16)? != b"DAT\0"
+        if word(0)? != 4
+            || (word(4)? as usize) < OLDEST_DESC_LEN
+            || word(8)? != 1
+            || bytes.get(12..16)? != b"DAT\0"
         {
             return None;
         }
@@ -100,4 +103,29 @@ const fn padded(text: &str) -> [u8; NAME_LEN] {
         i += 1;
     }
     out
+}
+
+/// For [`crate::layout`]: the note's fields are this module's own.
+#[cfg(all(test, not(miri)))]
+pub(crate) fn layout(out: &mut String) {
+    use std::fmt::Write as _;
+    use std::mem::offset_of;
+    let of = [
+        ("namesz", offset_of!(Note, namesz)),
+        ("descsz", offset_of!(Note, descsz)),
+        ("kind", offset_of!(Note, kind)),
+        ("owner", offset_of!(Note, owner)),
+        ("abi_major", offset_of!(Note, abi_major)),
+        ("abi_minor", offset_of!(Note, abi_minor)),
+        ("name", offset_of!(Note, name)),
+        ("version", offset_of!(Note, version)),
+        ("said", offset_of!(Note, said)),
+        ("reserved", offset_of!(Note, reserved)),
+        ("caps", offset_of!(Note, caps)),
+    ];
+    let _ = writeln!(out, "_Static_assert(sizeof(struct datp_note) == {}, \"note\");", size_of::<Note>());
+    for (field, at) in of {
+        let _ =
+            writeln!(out, "_Static_assert(offsetof(struct datp_note, {field}) == {at}, \"note.{field}\");");
+    }
 }

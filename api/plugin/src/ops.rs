@@ -207,6 +207,7 @@ pub struct ChannelOps {
         count: usize,
         posted: *mut usize,
     ) -> Status,
+    pub settle: unsafe extern "C" fn(ctx: Ctx),
     pub post_atomic: unsafe extern "C" fn(ctx: Ctx, request: *const AtomicRequest) -> Status,
     pub bind: unsafe extern "C" fn(ctx: Ctx, request: *const BindRequest, rkey: *mut u32) -> Status,
     pub connect: unsafe extern "C" fn(ctx: Ctx, param: *const RawConnect, message: *mut Message) -> Status,

@@ -6,8 +6,8 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use crate::wire::{
-    Access, AtomicRequest, BindRequest, Block, Caps, ChannelAttr, Completion, DeviceAttr, Event, Keys, RecvRequest,
-    RejectReason, Request, SockAddr, SrqAttr, Status,
+    Access, AtomicRequest, BindRequest, Block, Caps, ChannelAttr, Completion, DeviceAttr, Event, Keys,
+    RecvRequest, RejectReason, Request, SockAddr, SrqAttr, Status,
 };
 
 /// Why a control call failed: a status for the engine, a sentence for people.
@@ -250,6 +250,10 @@ pub trait Channel: Send + Sync + 'static {
         let _ = request;
         Status::NOT_SUPPORTED
     }
+
+    /// Completes the last success that was kept silent ([`crate::PostFlag::UNSIGNALLED`]), if no later completion told
+    /// of it. The engine asks when it needs to know what is done; a provider asks itself before the channel has stopped.
+    fn settle(&self) {}
 
     /// Posts the binding of a window and gives its new key, 0 when it is unbound. The key may be sent to the peer with
     /// the next message; the key before it is of no use once the binding completed. Only with [`crate::Caps::WINDOWS`].

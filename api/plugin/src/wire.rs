@@ -14,6 +14,10 @@ macro_rules! constants {
         impl $name {
             $($(#[$cdoc])* pub const $constant: $name = $name($value);)*
 
+            /// All of them by name, in the order they are declared.
+            pub const ALL: &'static [(&'static str, $name)] =
+                &[$((stringify!($constant), $name::$constant),)*];
+
             /// The constant's name, or `None` for a value this version does not know.
             pub fn name(self) -> Option<&'static str> {
                 match self.0 {
@@ -127,9 +131,9 @@ constants! {
         FENCE = 2;
         /// On a receive: complete with [`CompletionStatus::LOCAL_ACCESS`] when a message would use it.
         POISON = 4;
-        /// A success needs no completion (the provider may give one); a failure still has one. A later completion of
-        /// the channel's requests says that this one succeeded. The engine signals one request at least in half of
-        /// [`ChannelAttr::max_requests`].
+        /// A success needs no completion of its own (the provider may give one); a failure still has one. A later
+        /// completion of the channel's requests says that this one succeeded. A provider that keeps successes silent
+        /// has [`crate::Channel::settle`]. Of [`ChannelAttr::max_requests`] in a row at most half are so.
         UNSIGNALLED = 8;
     }
 }

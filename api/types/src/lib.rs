@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod attr;
+mod counter;
 mod error;
 mod event;
 mod flags;
@@ -13,6 +14,7 @@ mod state;
 mod status;
 
 pub use attr::{EpAttr, EpCreator, IaAttr, ProviderAttr, SrqAttr};
+pub use counter::{EpCounter, EvdCounter, IaCounter};
 pub use error::{Error, Result};
 pub use event::{AsyncReason, ConnectionKind, DtoCompletion, DtoOperation, DtoStatus, Event, EventData};
 pub use flags::{

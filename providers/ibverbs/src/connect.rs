@@ -1,7 +1,7 @@
 //! Setting up a connection, step by step as RDMA CM reports.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -48,6 +48,7 @@ impl Chan {
         if peer.is_ipv4() != dev.address.is_ipv4() {
             return fail(Status::BAD_ADDRESS, &format!("this device's address is {}", dev.address.ip()));
         }
+        check_route(dev.address, peer).map_err(os)?;
         let id = CmId::new(&dev.cm, self.token).map_err(os)?;
         id.bind(SocketAddr::new(dev.address.ip(), 0)).map_err(os)?;
         if dev.params.traffic_class != 0 {
@@ -162,7 +163,7 @@ impl Chan {
     /// RDMA CM reports something of this channel.
     pub(crate) fn cm_event(self: &Arc<Chan>, event: &CmEvent) {
         let mut control = self.control();
-        let user = self.attr.user;
+        let (dev, user) = (&self.dev, self.attr.user);
         let connecting = matches!(control.phase, Phase::Resolving(_) | Phase::Connecting);
         let accepting = matches!(control.phase, Phase::Accepting);
         match status::meaning(event.kind) {
@@ -179,16 +180,18 @@ impl Chan {
             }
             CmMeaning::End { live: end, .. } => self.finish(&mut control, Event::new(end, user)),
             CmMeaning::Rejected if connecting => {
-                let kind = status::rejected(event.status);
                 tracing::debug!(reason = event.status, "a connect was rejected");
-                let data = self.dev.params.style.unwrap(&event.data, private::REJECT);
+                let (said, data) = dev.params.style.reject(&event.data);
+                let kind = if said { status::rejected(event.status) } else { EventKind::REFUSED };
                 let data = if kind == EventKind::REJECTED { data } else { &[] };
                 self.finish(&mut control, Event::new(kind, user).with_data(data));
             }
             CmMeaning::Rejected if accepting => {
                 self.finish(&mut control, Event::new(EventKind::ACCEPT_FAILED, user));
             }
-            CmMeaning::Rejected | CmMeaning::Request | CmMeaning::Nothing => {}
+            // It took its accept back.
+            CmMeaning::Rejected => self.finish(&mut control, Event::new(EventKind::DISCONNECTED, user)),
+            CmMeaning::Request | CmMeaning::Nothing => {}
         }
     }
 
@@ -250,4 +253,11 @@ impl Chan {
             id.notify_established();
         }
     }
+}
+
+/// Whether there is a way from this device's address to the peer. RDMA CM, bound to the device, would take the peer for
+/// a neighbour and wait for its answer for a minute. Nothing is sent.
+fn check_route(own: SocketAddr, peer: IpAddr) -> io::Result<()> {
+    let socket = UdpSocket::bind(SocketAddr::new(own.ip(), 0))?;
+    socket.connect(SocketAddr::new(peer, 9))
 }

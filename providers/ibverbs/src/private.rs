@@ -43,6 +43,19 @@ impl Style {
 
     /// What a message carries.
     pub(crate) fn unwrap(self, message: &[u8], size: usize) -> &[u8] {
+        self.parts(message, size).1
+    }
+
+    /// What a reject carries, and whether somebody wrote it: the kernel rejects in the consumer's name when a program
+    /// ends, and then there is nothing. A consumer of other software that says no without a word looks the same, unless
+    /// lengths are not expected.
+    pub(crate) fn reject(self, message: &[u8]) -> (bool, &[u8]) {
+        let (marked, data) = self.parts(message, REJECT);
+        (marked || !data.is_empty() || self == Style::Plain, data)
+    }
+
+    /// Whether the length is there, and the data.
+    fn parts(self, message: &[u8], size: usize) -> (bool, &[u8]) {
         // A device may deliver more bytes than the kind of message has.
         let message = &message[..message.len().min(size)];
         if self == Style::Exact && message.len() == size {
@@ -51,12 +64,12 @@ impl Style {
                 && turned == length ^ TURN
                 && usize::from(length) <= data.len()
             {
-                return &data[..length.into()];
+                return (true, &data[..length.into()]);
             }
         }
         match message.iter().any(|byte| *byte != 0) {
-            true => message,
-            false => &[],
+            true => (false, message),
+            false => (false, &[]),
         }
     }
 }
@@ -76,6 +89,15 @@ mod tests {
                 assert_eq!(Style::Exact.unwrap(&wire, size), data);
             }
         }
+    }
+
+    #[test]
+    fn a_reject_of_the_kernel_is_told_from_a_consumers() {
+        let silent = Style::Exact.wrap(&[], REJECT);
+        assert_eq!(Style::Exact.reject(&silent), (true, &[][..]));
+        assert_eq!(Style::Exact.reject(&[0; REJECT]), (false, &[][..]));
+        assert_eq!(Style::Plain.reject(&[0; REJECT]), (true, &[][..]));
+        assert!(Style::Exact.reject(b"no").0, "other software's words");
     }
 
     #[test]

@@ -197,7 +197,7 @@ impl State {
             ..Completion::default()
         };
         if wc.status != IBV_WC_SUCCESS {
-            return failed(chan, wc, posted.poisoned).map(|status| Completion { status, ..out });
+            return failed(chan, wc, receives, posted.poisoned).map(|status| Completion { status, ..out });
         }
         if !receives {
             out.length = posted.length;
@@ -224,14 +224,14 @@ impl State {
 /// A work request that did not succeed: the status to hand out, if any. Work given back because the queue pair has
 /// failed is for the engine to flush; but if nobody stopped this channel, the failure itself is news.
 #[cold]
-fn failed(chan: &Chan, wc: &ibv_wc, poisoned: bool) -> Option<CompletionStatus> {
+fn failed(chan: &Chan, wc: &ibv_wc, receive: bool, poisoned: bool) -> Option<CompletionStatus> {
     if wc.status == IBV_WC_WR_FLUSH_ERR {
         chan.fault("the queue pair has failed");
         return None;
     }
     tracing::debug!(status = wc.status, vendor = wc.vendor_err, qp = wc.qp_num, "a request failed");
     chan.fault("a request failed");
-    Some(if poisoned { CompletionStatus::LOCAL_ACCESS } else { status::completed(wc.status) })
+    Some(if poisoned { CompletionStatus::LOCAL_ACCESS } else { status::completed(wc.status, receive) })
 }
 
 impl Queue for IbQueue {

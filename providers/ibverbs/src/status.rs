@@ -43,7 +43,11 @@ pub(crate) const COMPLETED: [(c_int, CompletionStatus, &str); 23] = [
 
 /// An unknown status is a failure of the transport, never a success.
 #[cold]
-pub(crate) fn completed(status: c_int) -> CompletionStatus {
+pub(crate) fn completed(status: c_int, receive: bool) -> CompletionStatus {
+    // Soft-RoCE says so of a message that its receive has no room for; the engine checked all else about a receive.
+    if receive && matches!(status, IBV_WC_LOC_QP_OP_ERR | IBV_WC_REM_INV_REQ_ERR) {
+        return CompletionStatus::LOCAL_LENGTH;
+    }
     COMPLETED.iter().find(|(known, ..)| *known == status).map_or(CompletionStatus::TRANSPORT, |row| row.1)
 }
 
@@ -141,7 +145,9 @@ mod tests {
             assert_eq!(rows, usize::from(status != IBV_WC_WR_FLUSH_ERR), "status {status}");
         }
         assert!(COMPLETED.iter().all(|(status, to, _)| (*status == 0) == (*to == CompletionStatus::SUCCESS)));
-        assert_eq!(completed(999), CompletionStatus::TRANSPORT);
+        assert_eq!(completed(999, false), CompletionStatus::TRANSPORT);
+        assert_eq!(completed(IBV_WC_LOC_QP_OP_ERR, true), CompletionStatus::LOCAL_LENGTH);
+        assert_eq!(completed(IBV_WC_LOC_QP_OP_ERR, false), CompletionStatus::LOCAL_ACCESS);
     }
 
     #[test]

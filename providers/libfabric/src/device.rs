@@ -223,7 +223,7 @@ impl Dev {
     }
 
     /// Has the event thread look in a millisecond.
-    fn tick(&self) {
+    pub fn tick(&self) {
         if !self.wait.ticking.swap(true, Ordering::AcqRel) && self.wait.tick.set(TICK_TIME).is_err() {
             self.wait.ticking.store(false, Ordering::Release);
             self.wait.bell.signal();

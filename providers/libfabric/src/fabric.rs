@@ -265,10 +265,10 @@ impl Fabric {
         let none = ptr::null_mut();
         // SAFETY: the entry the library gave, unchanged.
         let result = unsafe { library.fabric((*head).fabric_attr, &mut this.fabric) };
-        this.check("fi_fabric", result)?;
+        check(library, "fi_fabric", result)?;
         // SAFETY: open objects, filled structures; `this` closes what was opened if a later step fails.
         unsafe {
-            this.check("fi_domain", fi_domain(this.fabric, head, &mut this.domain, none))?;
+            check(library, "fi_domain", fi_domain(this.fabric, head, &mut this.domain, none))?;
             let mut attr = fi_cq_attr {
                 size: CQ_SIZE,
                 flags: 0,
@@ -278,8 +278,8 @@ impl Fabric {
                 wait_cond: 0,
                 wait_set: none,
             };
-            this.check("fi_cq_open", fi_cq_open(this.domain, &mut attr, &mut this.cq, none))?;
-            this.check("descriptor of the completion queue", fi_wait_fd(this.cq.cast(), &mut this.cq_fd))?;
+            check(library, "fi_cq_open", fi_cq_open(this.domain, &mut attr, &mut this.cq, none))?;
+            check(library, "descriptor of the completion queue", fi_wait_fd(this.cq.cast(), &mut this.cq_fd))?;
             match params.endpoint {
                 Endpoint::Msg => {
                     let mut attr = fi_eq_attr {
@@ -289,8 +289,8 @@ impl Fabric {
                         signaling_vector: 0,
                         wait_set: none,
                     };
-                    this.check("fi_eq_open", fi_eq_open(this.fabric, &mut attr, &mut this.eq, none))?;
-                    this.check("descriptor of the event queue", fi_wait_fd(this.eq.cast(), &mut this.eq_fd))?;
+                    check(library, "fi_eq_open", fi_eq_open(this.fabric, &mut attr, &mut this.eq, none))?;
+                    check(library, "descriptor of the event queue", fi_wait_fd(this.eq.cast(), &mut this.eq_fd))?;
                 }
                 Endpoint::Rdm => {
                     let mut attr = fi_av_attr {
@@ -302,7 +302,7 @@ impl Fabric {
                         map_addr: none,
                         flags: 0,
                     };
-                    this.check("fi_av_open", fi_av_open(this.domain, &mut attr, &mut this.av, none))?;
+                    check(library, "fi_av_open", fi_av_open(this.domain, &mut attr, &mut this.av, none))?;
                 }
             }
         }
@@ -312,7 +312,7 @@ impl Fabric {
 
     /// Fails if `result` is an error of `what`.
     pub fn check(&self, what: &str, result: i32) -> Result<(), Failure> {
-        if result >= 0 { Ok(()) } else { Err(status::failure(self.library, what, result.into())) }
+        check(self.library, what, result)
     }
 
     /// The device's own address, if it is of the internet.
@@ -395,6 +395,10 @@ impl Drop for Fabric {
             }
         }
     }
+}
+
+fn check(library: &Library, what: &str, result: i32) -> Result<(), Failure> {
+    if result >= 0 { Ok(()) } else { Err(status::failure(library, what, result.into())) }
 }
 
 fn limits_of(info: &fi_info, params: &Params) -> Result<Limits, Failure> {

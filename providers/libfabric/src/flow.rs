@@ -421,11 +421,13 @@ impl Chan {
         if slot.is_read() && slot.stage == Stage::Started {
             st.reads = st.reads.saturating_sub(1);
         }
+        if error.is_some_and(|errno| self.is_just_the_end(st, errno)) {
+            return;
+        }
         let slot = st.requests.slot_mut(count);
         match error {
             None if slot.stage == Stage::Writing => slot.stage = Stage::Announce,
             None => slot.stage = Stage::Done,
-            Some(errno) if self.is_just_the_end(st, errno) => return,
             Some(errno) => {
                 let was_writing = slot.stage == Stage::Writing;
                 slot.stage = Stage::Done;

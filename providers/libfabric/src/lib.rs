@@ -1,1 +1,74 @@
-//! x
+//! The libfabric provider: any fabric libfabric knows, through connected or datagram endpoints.
+//!
+//! # How it works
+//! A connection is an endpoint of its own (`endpoint = "msg"`), or a peer's address and a tag on the device's only
+//! endpoint (`"rdm"`). Messages are libfabric's messages, written and read memory is libfabric's RMA; nothing is copied
+//! here. What libfabric does not promise on all fabrics is agreed upon between the two devices, in the immediate data of
+//! messages and in doorbells ([`bells`]):
+//!
+//! - **Credit.** A message is sent when the peer has a receive for it, so none ever waits inside the fabric, where it
+//!   would block everything behind it. A send completes when the peer says that it consumed the message.
+//! - **Room.** A message longer than the smallest receive is announced first, so that one that is too long fails alone.
+//! - **Keys.** What a 32-bit key stands for on the fabric is asked for at its first use, and taken back when the memory
+//!   is deregistered. So a forbidden access fails with its proper status before it reaches the fabric, whose own check
+//!   stays behind it.
+//! - **Life.** A peer that says nothing is asked; one that does not answer is gone.
+//!
+//! # Who makes progress
+//! Whoever polls a queue; a blocked waiter is woken by the fabric's descriptor. While nobody polls, the event thread is
+//! woken by the same descriptor; while somebody does, it looks every millisecond instead of being woken by every
+//! message. That tick is the whole cost: about 1000 short wakes a second and device, only while applications poll.
+//!
+//! `docs/libfabric.md` describes all parameters, the handshake, and what was tried.
+
+mod address;
+mod bells;
+mod channel;
+mod connect;
+mod datagrams;
+mod device;
+mod endpoint;
+mod fabric;
+mod flow;
+mod frames;
+mod listener;
+mod memory;
+mod owner;
+mod params;
+mod probe;
+mod progress;
+mod queue;
+mod status;
+mod windows;
+mod wire;
+mod work;
+
+use std::sync::Arc;
+
+use dat_plugin::{Config, Failure, Probe, Provider, ProviderInfo};
+
+pub use device::FabricDevice;
+
+/// The libfabric provider.
+#[derive(Clone, Copy, Debug)]
+pub struct Libfabric;
+
+impl Provider for Libfabric {
+    type Device = FabricDevice;
+
+    const INFO: ProviderInfo = ProviderInfo {
+        name: "libfabric",
+        version: env!("CARGO_PKG_VERSION"),
+        description: "any fabric of libfabric: tcp, verbs, efa, shm and others",
+    };
+
+    fn open(config: &Config) -> Result<Arc<FabricDevice>, Failure> {
+        FabricDevice::open(config).map(Arc::new)
+    }
+
+    fn probe(config: &Config) -> Vec<Probe> {
+        probe::candidates(config)
+    }
+}
+
+dat_plugin::export_provider!(Libfabric);

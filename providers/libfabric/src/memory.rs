@@ -88,7 +88,7 @@ impl Mr {
         unsafe { (*self.mr).key }
     }
 
-    fn descriptor(&self) -> *mut c_void {
+    pub fn descriptor(&self) -> *mut c_void {
         // SAFETY: open until drop.
         unsafe { (*self.mr).mem_desc }
     }

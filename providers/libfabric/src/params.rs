@@ -26,7 +26,7 @@ pub struct Params {
 }
 
 /// Kind of endpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Endpoint {
     /// Connected.
     Msg,

@@ -35,6 +35,8 @@ pub struct End {
     pub recvs: Fifo<Recv>,
     /// The shared receive queue that takes the place of `recvs`.
     pub srq: Option<usize>,
+    /// The last success that was kept silent: token and length.
+    pub silent: Option<(u64, u32)>,
     /// Since when the first request, a message, has found no receive. Kept with a time limit only.
     pub waiting_since: Option<Instant>,
 }
@@ -82,13 +84,22 @@ pub struct Recv {
 impl End {
     /// Forgets all work; returns the phase it was in.
     pub fn stop(&mut self) -> Phase {
+        self.settle();
         self.requests.clear();
         self.recvs.clear();
         self.waiting_since = None;
         std::mem::replace(&mut self.phase, Phase::Stopped)
     }
 
-    pub fn complete_request(&self, completion: Completion) {
+    /// Completes the last success that was kept silent.
+    pub fn settle(&mut self) {
+        if let Some((token, length)) = self.silent {
+            self.complete_request(Completion { token, length, ..Completion::default() });
+        }
+    }
+
+    pub fn complete_request(&mut self, completion: Completion) {
+        self.silent = None;
         if let Some(queue) = &self.send_queue {
             queue.push(Completion { user: self.attr.send_user, ..completion });
         }
@@ -141,6 +152,7 @@ impl LoopChannel {
             requests,
             recvs,
             srq,
+            silent: None,
             waiting_since: None,
         });
         drop(state);
@@ -258,6 +270,12 @@ impl Channel for LoopChannel {
             ..Work::default()
         };
         self.enqueue(&mut self.network.lock(), work, request.segments(), request.total)
+    }
+
+    fn settle(&self) {
+        if let Some(end) = self.network.lock().channels.get_mut(self.index) {
+            end.settle();
+        }
     }
 
     fn post_atomic(&self, request: &AtomicRequest) -> Status {

@@ -15,7 +15,8 @@
 //! - `rnr_timeout_ms` (0): how long a message may wait for a receive; 0 is without limit.
 //! - `max_channels`, `max_regions`: limits of the device, for tests of what happens at limits.
 //! - `fail`: comma list of `open_queue`, `open_channel`, `listen`, `register`, `alloc`, `connect`, `accept`: these calls
-//!   fail as if resources had run out. `silent_connect`: a connect is never answered.
+//!   fail as if resources had run out. `second_connect`: the first connect passes, later ones fail so.
+//!   `silent_connect`: a connect is never answered.
 #![deny(unsafe_code)]
 
 mod channel;

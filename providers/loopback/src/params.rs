@@ -1,6 +1,7 @@
 //! The configuration of a device.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use dat_plugin::{Config, Failure, Status};
@@ -16,11 +17,25 @@ pub struct Params {
     pub max_channels: u32,
     pub max_regions: u32,
     fail: Vec<String>,
+    /// Connects so far.
+    connects: AtomicU32,
 }
 
 const KNOWN: [&str; 6] = ["domain", "address", "rnr_timeout_ms", "max_channels", "max_regions", "fail"];
-const FAILURES: [&str; 8] =
-    ["open_queue", "open_channel", "listen", "register", "alloc", "connect", "accept", SILENT_CONNECT];
+const FAILURES: [&str; 9] = [
+    "open_queue",
+    "open_channel",
+    "listen",
+    "register",
+    "alloc",
+    "connect",
+    "accept",
+    SECOND_CONNECT,
+    SILENT_CONNECT,
+];
+
+/// The entry of `fail` that lets the first connect pass and fails those after it.
+const SECOND_CONNECT: &str = "second_connect";
 
 /// The entry of `fail` that makes connects go unanswered.
 pub const SILENT_CONNECT: &str = "silent_connect";
@@ -52,6 +67,7 @@ impl Params {
             max_channels: config.get("max_channels", 4096)?,
             max_regions: config.get("max_regions", 65_536)?,
             fail,
+            connects: AtomicU32::new(0),
         })
     }
 
@@ -62,7 +78,8 @@ impl Params {
 
     /// Fails if `call` is to fail.
     pub fn inject(&self, call: &str) -> Result<(), Failure> {
-        if !self.fails(call) {
+        let later = call == "connect" && self.connects.fetch_add(1, Ordering::Relaxed) > 0;
+        if !(self.fails(call) || (later && self.fails(SECOND_CONNECT))) {
             return Ok(());
         }
         let message = format!("{}: {call} fails because parameter fail asks for it", self.ia_name);

@@ -55,8 +55,11 @@ impl State {
             match result {
                 Ok(length) => {
                     let token = work.token;
-                    if !work.flags.contains(PostFlag::UNSIGNALLED) {
-                        source.complete_request(Completion { token, length, ..Completion::default() });
+                    match work.flags.contains(PostFlag::UNSIGNALLED) {
+                        true => source.silent = Some((token, length)),
+                        false => {
+                            source.complete_request(Completion { token, length, ..Completion::default() })
+                        }
                     }
                     source.requests.pop();
                     source.waiting_since = None;

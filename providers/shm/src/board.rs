@@ -1,9 +1,9 @@
 //! Where peers say which channels of a queue have something to be taken.
 //!
-//! A queue looks at the few channels that are at work itself. The others are parked: a flag in the control page asks
+//! A queue looks at the few channels that are at work itself. The others are parked: a flag in the control number asks
 //! the peer to mark a channel on the queue's board when it publishes something, and a poll looks at one word of the
-//! board. So polling and going to sleep cost in proportion to the channels at work. A board is a page of a file of the
-//! device, which peers map once: a bit for each channel, a bit for each word of those, and one word for all.
+//! board. So polling and going to sleep cost in proportion to the channels at work. The boards of a device are one file,
+//! which peers map once. Each has a bit for each channel, a bit for each word of those, and one word for all.
 //!
 //! Peers are not to be believed: a mark says no more than that a look may be worth while.
 
@@ -18,24 +18,27 @@ use crate::segment::{map_shared, unmap};
 
 /// Boards of a device.
 pub(crate) const BOARDS: usize = 4096;
-const PAGE: usize = 4096;
-const FILE: usize = BOARDS * PAGE;
+/// Bytes of one, in pages.
+const SIZE: usize = 3 * 4096;
+const FILE: usize = BOARDS * SIZE;
 
 const ANY: usize = 0;
 const ARMED: usize = 64;
 const SUMMARY: usize = 128;
 const WORDS: usize = 256;
-/// Channels a board has room for. Those beyond are never parked.
-pub(crate) const SLOTS: usize = (PAGE - WORDS) / 8 * 64;
+/// Channels a board has room for.
+pub(crate) const SLOTS: usize = (WORDS - SUMMARY) / 8 * 64 * 64;
+
+const _: () = assert!(WORDS + SLOTS / 8 <= SIZE);
 
 /// The boards of this device.
 pub(crate) struct Boards {
     map: Arc<Map>,
-    pages: Mutex<Pages>,
+    numbers: Mutex<Numbers>,
 }
 
 #[derive(Default)]
-struct Pages {
+struct Numbers {
     used: u32,
     free: Vec<u32>,
 }
@@ -56,7 +59,7 @@ unsafe impl Sync for Map {}
 #[derive(Clone)]
 pub(crate) struct Board {
     map: Arc<Map>,
-    page: u32,
+    number: u32,
 }
 
 impl Boards {
@@ -64,7 +67,7 @@ impl Boards {
         let fd = rustix::fs::memfd_create("dat-shm-boards", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         rustix::fs::ftruncate(&fd, FILE as u64)?;
         rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-        Ok(Boards { map: Arc::new(Map::new(fd)?), pages: Mutex::default() })
+        Ok(Boards { map: Arc::new(Map::new(fd)?), numbers: Mutex::default() })
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
@@ -73,24 +76,24 @@ impl Boards {
 
     /// An empty board.
     pub(crate) fn take(&self) -> io::Result<Board> {
-        let mut pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
-        let page = match pages.free.pop() {
-            Some(page) => page,
-            None if (pages.used as usize) < BOARDS => {
-                pages.used += 1;
-                pages.used - 1
+        let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = match numbers.free.pop() {
+            Some(number) => number,
+            None if (numbers.used as usize) < BOARDS => {
+                numbers.used += 1;
+                numbers.used - 1
             }
             None => return Err(rustix::io::Errno::NOMEM.into()),
         };
-        drop(pages);
-        let board = self.map.board(page).inspect_err(|_| self.give_back(page))?;
+        drop(numbers);
+        let board = self.map.board(number).inspect_err(|_| self.give_back(number))?;
         board.u32_at(ARMED).store(0, Ordering::SeqCst);
         board.collect(|_| {});
         Ok(board)
     }
 
-    pub(crate) fn give_back(&self, page: u32) {
-        self.pages.lock().unwrap_or_else(PoisonError::into_inner).free.push(page);
+    pub(crate) fn give_back(&self, number: u32) {
+        self.numbers.lock().unwrap_or_else(PoisonError::into_inner).free.push(number);
     }
 }
 
@@ -109,14 +112,14 @@ impl Map {
         Map::new(fd).map_err(|e| format!("mmap: {e}"))
     }
 
-    /// One board. Its page is there from now on: a hole would be filled on access, which may fail with a signal.
-    pub(crate) fn board(self: &Arc<Map>, page: u32) -> io::Result<Board> {
-        if page as usize >= BOARDS {
+    /// One board. Its memory is there from now on: a hole would be filled on access, which may fail with a signal.
+    pub(crate) fn board(self: &Arc<Map>, number: u32) -> io::Result<Board> {
+        if number as usize >= BOARDS {
             return Err(rustix::io::Errno::INVAL.into());
         }
-        let at = u64::from(page) * PAGE as u64;
-        rustix::fs::fallocate(&self.fd, FallocateFlags::empty(), at, PAGE as u64)?;
-        Ok(Board { map: self.clone(), page })
+        let at = u64::from(number) * SIZE as u64;
+        rustix::fs::fallocate(&self.fd, FallocateFlags::empty(), at, SIZE as u64)?;
+        Ok(Board { map: self.clone(), number })
     }
 }
 
@@ -127,8 +130,8 @@ impl Drop for Map {
 }
 
 impl Board {
-    pub(crate) fn page(&self) -> u32 {
-        self.page
+    pub(crate) fn number(&self) -> u32 {
+        self.number
     }
 
     /// Says that a channel has something; `true`: its queue sleeps. A full barrier lies between the two.
@@ -165,11 +168,8 @@ impl Board {
             }
             for word in bits(summary.swap(0, Ordering::SeqCst)) {
                 let word = group * 64 + word;
-                // A peer may have set bits of words that are not there.
-                if word < SLOTS / 64 {
-                    for bit in bits(self.u64_at(WORDS + word * 8).swap(0, Ordering::SeqCst)) {
-                        marked(word * 64 + bit);
-                    }
+                for bit in bits(self.u64_at(WORDS + word * 8).swap(0, Ordering::SeqCst)) {
+                    marked(word * 64 + bit);
                 }
             }
         }
@@ -177,14 +177,14 @@ impl Board {
 
     #[inline]
     fn u32_at(&self, at: usize) -> &AtomicU32 {
-        // SAFETY: inside the board's page, which is inside the mapping; aligned; as long as `map`.
-        unsafe { &*self.map.base.add(self.page as usize * PAGE + at).cast() }
+        // SAFETY: inside the board, which is inside the mapping; aligned; as long as `map`.
+        unsafe { &*self.map.base.add(self.number as usize * SIZE + at).cast() }
     }
 
     #[inline]
     fn u64_at(&self, at: usize) -> &AtomicU64 {
         // SAFETY: as above.
-        unsafe { &*self.map.base.add(self.page as usize * PAGE + at).cast() }
+        unsafe { &*self.map.base.add(self.number as usize * SIZE + at).cast() }
     }
 }
 
@@ -233,10 +233,10 @@ mod tests {
         let board = boards.take().unwrap();
         board.mark(3);
         board.arm(true);
-        let page = board.page();
-        boards.give_back(page);
+        let number = board.number();
+        boards.give_back(number);
         let again = boards.take().unwrap();
-        assert_eq!(again.page(), page);
+        assert_eq!(again.number(), number);
         assert!(!again.any() && !again.mark(4));
         assert_eq!(taken(&again), [4]);
     }
@@ -248,7 +248,7 @@ mod tests {
         let board = boards.take().unwrap();
         let theirs = Arc::new(Map::open(boards.fd().try_clone_to_owned().unwrap()).unwrap());
         assert!(theirs.board(BOARDS as u32).is_err());
-        theirs.board(board.page()).unwrap().mark(9);
+        theirs.board(board.number()).unwrap().mark(9);
         assert_eq!(taken(&board), [9]);
         let small = rustix::fs::memfd_create("small", MemfdFlags::ALLOW_SEALING).unwrap();
         rustix::fs::ftruncate(&small, 4096).unwrap();

@@ -10,15 +10,15 @@ use dat_plugin::{
 };
 
 use crate::device::{Dev, Source};
-use crate::handshake::{self, Addr, CMA, Hello, MEMBARRIER, Packet, Received};
+use crate::handshake::{self, Addr, CMA, Hello, MEMBARRIER, Packet, Received, Wake};
 use crate::link::{Hints, Link, check_data, no_resource, peer_credentials, peer_pid};
-use dat_sync::Lock;
 use crate::peer::Peer;
 use crate::queue::Que;
 use crate::rx::{NEVER, Rx};
 use crate::segment::Segment;
 use crate::tx::Tx;
 use crate::wait;
+use dat_sync::Lock;
 
 /// How long a peer in the middle of an access to this process's memory is waited for.
 pub(crate) const LEAVE: Duration = Duration::from_millis(100);
@@ -52,7 +52,13 @@ pub(crate) struct Chan {
     pub(crate) silent: AtomicBool,
     watched: AtomicBool,
     closed: AtomicBool,
+    /// By queue, [`RECV`] and [`SEND`]: its polls do not look here unless they are told; and the place it is told by.
+    parked: [AtomicBool; 2],
+    slots: [AtomicU32; 2],
 }
+
+pub(crate) const RECV: usize = 0;
+pub(crate) const SEND: usize = 1;
 
 enum Phase {
     Idle,
@@ -108,6 +114,8 @@ impl Chan {
             silent: AtomicBool::new(false),
             watched: AtomicBool::new(false),
             closed: AtomicBool::new(false),
+            parked: Default::default(),
+            slots: Default::default(),
         })
     }
 
@@ -181,15 +189,62 @@ impl Chan {
         tx.has_completion()
     }
 
-    /// A queue goes to sleep, or with 0 wakes up.
-    pub(crate) fn arm(&self, send: bool, recv: bool, number: u32) {
-        if let Some(link) = self.link.get() {
-            let own = link.segment.own();
-            if recv {
-                own.recv_armed.store(number, Ordering::Relaxed);
+    /// From now on a queue's polls do not look here unless they are told; with 0 they do.
+    pub(crate) fn park(&self, send: bool, recv: bool, number: u32) {
+        for (which, affected) in [(RECV, recv), (SEND, send)] {
+            if affected {
+                self.parked[which].store(number != 0, Ordering::Relaxed);
+                if let Some(link) = self.link.get() {
+                    link.segment.own().parked[which].store(number, Ordering::Relaxed);
+                }
             }
-            if send {
-                own.send_armed.store(number, Ordering::Relaxed);
+        }
+    }
+
+    /// Something was made ready for a queue other than by its own polling.
+    #[inline]
+    pub(crate) fn tell(&self, which: usize) {
+        wait::light_barrier(!self.dev.barriers);
+        if self.parked[which].load(Ordering::Relaxed) {
+            let queue = if which == RECV { &self.recv_queue } else { &self.send_queue };
+            if let Some(queue) = queue {
+                queue.mark(self.slots[which].load(Ordering::Relaxed));
+            }
+        }
+    }
+
+    /// Has its queues serve it. `false`: one of them cannot.
+    pub(crate) fn attach(self: &Arc<Chan>) -> bool {
+        let both = [&self.recv_queue, &self.send_queue].map(|queue| queue.as_ref());
+        let slots = match both {
+            [Some(recv), Some(send)] if Arc::ptr_eq(recv, send) => {
+                let slot = recv.attach(self, true, true);
+                [slot, slot]
+            }
+            [recv, send] => [
+                recv.map_or(Some(0), |queue| queue.attach(self, false, true)),
+                send.map_or(Some(0), |queue| queue.attach(self, true, false)),
+            ],
+        };
+        for (place, slot) in self.slots.iter().zip(slots) {
+            place.store(slot.unwrap_or(u32::MAX), Ordering::Relaxed);
+        }
+        slots.iter().all(Option::is_some)
+    }
+
+    pub(crate) fn detach(&self) {
+        for (queue, slot) in [&self.recv_queue, &self.send_queue].into_iter().zip(&self.slots) {
+            if let Some(queue) = queue {
+                queue.detach(slot.load(Ordering::Relaxed), self);
+            }
+        }
+    }
+
+    /// Its queues ask the peer to tell them, which has not heard of it yet.
+    fn linked(&self) {
+        for (queue, slot) in [&self.recv_queue, &self.send_queue].into_iter().zip(&self.slots) {
+            if let Some(queue) = queue {
+                queue.linked(slot.load(Ordering::Relaxed));
             }
         }
     }
@@ -208,10 +263,9 @@ impl Chan {
     /// Makes all progress there is without the application; wakes its sleepers.
     pub(crate) fn pump(&self) {
         let Some(link) = self.link.get() else { return };
-        if self.rx.lock().pump(self, link)
-            && let Some(queue) = &self.recv_queue
-        {
-            queue.notify();
+        let ready = self.rx.lock().pump(self, link);
+        if ready {
+            self.tell(RECV);
         }
         let ready = {
             let mut tx = self.tx.lock();
@@ -220,8 +274,8 @@ impl Chan {
             }
             tx.has_completion()
         };
-        if ready && let Some(queue) = &self.send_queue {
-            queue.notify();
+        if ready {
+            self.tell(SEND);
         }
     }
 
@@ -354,9 +408,17 @@ impl Chan {
         }
         let Some(pid) = peer_pid(&socket) else { return refused(&mut phase, segment, socket, token) };
         let link = Link::new(self, segment, socket.clone(), token, pid, hello, fds.into_iter(), true);
+        let link = match link {
+            Ok(link) => link,
+            Err((segment, why)) => {
+                tracing::warn!("a peer's answer: {why}");
+                return refused(&mut phase, segment, socket, token);
+            }
+        };
         let cma_here = link.cma.load(Ordering::Relaxed);
         link.cma.fetch_and(cma_there, Ordering::Relaxed);
         let link = self.link.get_or_init(|| link);
+        self.linked();
         // If the peer is gone already the socket says so next, in order.
         let _ = handshake::send(&*socket, &Packet::Confirm { cma: cma_here }, &[]);
         *phase = Phase::Live;
@@ -366,24 +428,12 @@ impl Chan {
         Ok(())
     }
 
-    /// Whether there is a peer that could publish anything.
-    pub(crate) fn is_linked(&self) -> bool {
-        self.link.get().is_some()
-    }
-
     fn go_live(&self, link: &Link) {
         self.tx.lock().start(link);
         self.rx.lock().start(self, link);
-        // A queue that went to sleep before this channel was there to be armed.
-        for (queue, send) in [(&self.recv_queue, false), (&self.send_queue, true)] {
-            if let Some(queue) = queue {
-                let number = queue.armed();
-                if number != 0 {
-                    self.arm(send, !send, number);
-                    wait::barrier(self.dev.barriers);
-                    queue.fd.signal();
-                }
-            }
+        // What the peer told of before could not be taken yet.
+        if self.rx_ready() {
+            self.tell(RECV);
         }
         if self.dev.params.rnr_timeout_ms > 0
             && let Some(me) = self.me.upgrade()
@@ -448,8 +498,8 @@ impl Chan {
         if let Some(event) = event {
             self.dev.event(self, event);
         }
-        for queue in [&self.recv_queue, &self.send_queue].into_iter().flatten() {
-            queue.notify();
+        for which in [RECV, SEND] {
+            self.tell(which);
         }
     }
 
@@ -516,10 +566,17 @@ impl Chan {
         if self.dev.params.cma {
             flags |= CMA;
         }
+        let wake = |which: usize, queue: &Option<Arc<Que>>| {
+            let slot = self.slots[which].load(Ordering::Relaxed);
+            queue.as_ref().map_or(Wake::default(), |queue| Wake {
+                queue: queue.id,
+                board: queue.board.number(),
+                slot,
+            })
+        };
         let hello = Hello {
             device: self.dev.id,
-            recv_queue: self.recv_queue.as_ref().map_or(0, |queue| queue.id),
-            send_queue: self.send_queue.as_ref().map_or(0, |queue| queue.id),
+            wake: [wake(RECV, &self.recv_queue), wake(SEND, &self.send_queue)],
             port: self.port,
             addr: Addr(self.dev.params.address.into()),
             domain: self.attr.domain,
@@ -529,7 +586,7 @@ impl Chan {
             reads_in: self.dev.reads_in(&self.attr),
         };
         let queues = [&self.recv_queue, &self.send_queue].into_iter().flatten().map(|queue| queue.fd.as_fd());
-        (hello, std::iter::once(self.dev.keys.fd()).chain(queues).collect())
+        (hello, [self.dev.keys.fd(), self.dev.boards.fd()].into_iter().chain(queues).collect())
     }
 }
 
@@ -621,8 +678,16 @@ impl Channel for ShmChannel {
         let socket = Arc::new(incoming.socket);
         let fds = asked.fds.into_iter();
         let link = Link::new(chan, segment, socket.clone(), request, incoming.pid, asked.hello, fds, false);
+        let link = match link {
+            Ok(link) => link,
+            Err((_, why)) => {
+                tracing::warn!("a peer's request: {why}");
+                return failed(&mut phase);
+            }
+        };
         let cma = link.cma.load(Ordering::Relaxed);
         let link = chan.link.get_or_init(|| link);
+        chan.linked();
         let (hello, fds) = chan.hello();
         let answer = Packet::Accept { hello, cma, data: data.to_vec() };
         if let Err(error) = handshake::send(&*link.socket, &answer, &fds) {
@@ -669,8 +734,8 @@ impl Channel for ShmChannel {
             // A message waited for this one; its sender may be waiting too.
             let ready = chan.link.get().is_some_and(|link| rx.pump(chan, link));
             drop(rx);
-            if ready && let Some(queue) = &chan.recv_queue {
-                queue.notify_from_post();
+            if ready {
+                chan.tell(RECV);
             }
         }
         status
@@ -695,9 +760,7 @@ impl Channel for ShmChannel {
         if self.0.dev.owner.here() {
             self.0.finish(End::Local);
         }
-        for queue in [&self.0.send_queue, &self.0.recv_queue].into_iter().flatten() {
-            queue.detach(&self.0);
-        }
+        self.0.detach();
         self.0.peek.store((&raw const NEVER).cast_mut(), Ordering::Release);
         self.0.dev.channel_closed();
     }

@@ -16,6 +16,7 @@ use dat_plugin::{
 use rustix::event::epoll;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
+use crate::board::{BOARDS, Boards, SLOTS};
 use crate::channel::{Chan, End, LEAVE, ShmChannel};
 use crate::handshake::{self, MAX_DATA, Packet};
 use crate::listener::{Incoming, Listening, ShmListener, Verdict};
@@ -35,6 +36,7 @@ pub(crate) struct Dev {
     pub(crate) id: u128,
     pub(crate) barriers: bool,
     pub(crate) keys: KeyTable,
+    pub(crate) boards: Boards,
     pub(crate) timer: Timers,
     epoll: OwnedFd,
     bell: EventFd,
@@ -66,7 +68,7 @@ const FIRST_TOKEN: u64 = 16;
 const MAX_REQUESTS: u32 = 4096;
 const MAX_SEGMENTS: u32 = 16;
 const MAX_READS: u32 = 64;
-const MAX_QUEUES: u32 = 4096;
+const MAX_QUEUES: u32 = BOARDS as u32;
 const MAX_MESSAGE: u64 = 1 << 31;
 /// Connections of which nothing is known yet.
 const MAX_STRANGERS: usize = 4096;
@@ -89,6 +91,7 @@ impl ShmDevice {
             id,
             barriers: wait::join_barriers(),
             keys: KeyTable::new().map_err(os("a table of keys"))?,
+            boards: Boards::new().map_err(os("memory for queues"))?,
             timer: Timers::new().map_err(os("timerfd"))?,
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| Failure::os("epoll", &e.into()))?,
             bell: EventFd::new().map_err(os("eventfd"))?,
@@ -177,18 +180,23 @@ impl Dev {
     }
 
     /// The object of a peer's device.
-    pub(crate) fn peer(self: &Arc<Dev>, pid: u32, device: u128, keys: Option<OwnedFd>) -> Arc<Peer> {
+    pub(crate) fn peer(
+        self: &Arc<Dev>,
+        pid: u32,
+        device: u128,
+        fds: [Option<OwnedFd>; 2],
+    ) -> Result<Arc<Peer>, String> {
         let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = peers.get(&(pid, device)).and_then(Weak::upgrade) {
-            return known;
+            return Ok(known);
         }
         peers.retain(|_, peer| peer.strong_count() > 0);
         let token = self.new_token();
-        let peer = Arc::new(Peer::new(self, pid, keys, token));
+        let peer = Arc::new(Peer::new(self, pid, fds, token)?);
         peers.insert((pid, device), Arc::downgrade(&peer));
         drop(peers);
         self.sources().insert(token, Source::Peer(Arc::downgrade(&peer)));
-        peer
+        Ok(peer)
     }
 
     /// Takes a connection request the engine knows of.
@@ -477,16 +485,11 @@ impl Device for ShmDevice {
         let port = self.0.next_port.fetch_add(1, Ordering::Relaxed);
         let queue = |queue: Option<&Arc<ShmQueue>>| queue.map(|queue| queue.0.clone());
         let chan = Chan::new(self.0.clone(), attr, queue(send), queue(recv), port);
-        match (send, recv) {
-            (Some(send), Some(recv)) if Arc::ptr_eq(&send.0, &recv.0) => send.0.attach(&chan, true, true),
-            _ => {
-                if let Some(send) = send {
-                    send.0.attach(&chan, true, false);
-                }
-                if let Some(recv) = recv {
-                    recv.0.attach(&chan, false, true);
-                }
-            }
+        if !chan.attach() {
+            chan.detach();
+            self.0.channel_closed();
+            let message = format!("the queue serves {SLOTS} channels, the most it can");
+            return Err(Failure::new(Status::NO_RESOURCE, message));
         }
         Ok(Arc::new(ShmChannel(chan)))
     }

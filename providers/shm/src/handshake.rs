@@ -17,18 +17,17 @@ use rustix::net::{
 pub(crate) const MAX_DATA: usize = 256;
 
 const MAGIC: u32 = 0x4d54_4144;
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 const MAX_FRAME: usize = 1024;
-const MAX_FDS: usize = 4;
+const MAX_FDS: usize = 5;
 
 /// What each side says of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Hello {
     /// Random number of its device.
     pub(crate) device: u128,
-    /// Numbers of its queues, 0 for none; a descriptor comes with each.
-    pub(crate) recv_queue: u64,
-    pub(crate) send_queue: u64,
+    /// How its receive queue and its send queue are told; a descriptor comes with each.
+    pub(crate) wake: [Wake; 2],
     /// Its port and address.
     pub(crate) port: u64,
     pub(crate) addr: Addr,
@@ -41,6 +40,16 @@ pub(crate) struct Hello {
     pub(crate) nonce: u64,
     /// Reads it lets the peer have under way.
     pub(crate) reads_in: u32,
+}
+
+/// A queue, seen from a peer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Wake {
+    /// Its number, 0 for none.
+    pub(crate) queue: u64,
+    /// The number of its board, and the channel's place there.
+    pub(crate) board: u32,
+    pub(crate) slot: u32,
 }
 
 /// Takes part in global expedited memory barriers, as target and as initiator.
@@ -61,7 +70,7 @@ impl Default for Addr {
 /// One packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Packet {
-    /// Descriptors: segment, key table, then those of the queues.
+    /// Descriptors: segment, key table, boards, then those of the queues.
     Request {
         ring: u32,
         port: u64,
@@ -69,7 +78,7 @@ pub(crate) enum Packet {
         hello: Hello,
         data: Vec<u8>,
     },
-    /// Descriptors: key table, then those of the queues.
+    /// Descriptors: key table, boards, then those of the queues.
     Accept {
         hello: Hello,
         cma: bool,
@@ -245,12 +254,15 @@ impl Packet {
 impl Hello {
     /// Descriptors that come with it, besides the segment.
     pub(crate) fn fds(&self) -> usize {
-        1 + (self.recv_queue != 0) as usize + (self.send_queue != 0) as usize
+        2 + self.wake.iter().filter(|wake| wake.queue != 0).count()
     }
 
     fn encode(&self, out: &mut Writer) {
         out.u64(self.device as u64).u64((self.device >> 64) as u64);
-        out.u64(self.recv_queue).u64(self.send_queue).u64(self.port);
+        for wake in &self.wake {
+            out.u64(wake.queue).u32(wake.board).u32(wake.slot);
+        }
+        out.u64(self.port);
         out.u16(self.addr.0.family).u16(self.addr.0.port).u32(self.addr.0.scope);
         out.0.extend_from_slice(&self.addr.0.bytes);
         out.u32(self.domain).u32(self.flags).u64(self.probe).u64(self.nonce).u32(self.reads_in);
@@ -258,7 +270,11 @@ impl Hello {
 
     fn decode(from: &mut Reader<'_>) -> Option<Hello> {
         let device = from.u64()? as u128 | (from.u64()? as u128) << 64;
-        let (recv_queue, send_queue, port) = (from.u64()?, from.u64()?, from.u64()?);
+        let mut wake = [Wake::default(); 2];
+        for wake in &mut wake {
+            *wake = Wake { queue: from.u64()?, board: from.u32()?, slot: from.u32()? };
+        }
+        let port = from.u64()?;
         let addr = SockAddr {
             family: from.u16()?,
             port: from.u16()?,
@@ -267,8 +283,7 @@ impl Hello {
         };
         Some(Hello {
             device,
-            recv_queue,
-            send_queue,
+            wake,
             port,
             addr: Addr(addr),
             domain: from.u32()?,
@@ -353,8 +368,7 @@ mod tests {
         );
         Hello {
             device: 0x0123_4567_89AB_CDEF_0011_2233_4455_6677,
-            recv_queue: 1,
-            send_queue: 2,
+            wake: [Wake { queue: 1, board: 10, slot: 11 }, Wake { queue: 2, board: 12, slot: 13 }],
             port: 3,
             addr,
             domain: 4,

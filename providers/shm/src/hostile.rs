@@ -1,6 +1,7 @@
 //! Tests with a peer that breaks every rule: whatever it does, its connection breaks and nothing else.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -9,6 +10,7 @@ use dat_plugin::{Completion, EventKind, Opcode, PostFlag, Status};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
+use crate::board::{Boards, Map};
 use crate::common::{End, Host, LIMIT, connect};
 use crate::handshake::{self, Hello, Packet, Received};
 use crate::memory::KeyTable;
@@ -24,6 +26,7 @@ struct Attacker {
     segment: Segment,
     memory: OwnedFd,
     keys: KeyTable,
+    boards: Boards,
 }
 
 impl Attacker {
@@ -34,7 +37,7 @@ impl Attacker {
         let name = SocketAddrUnix::new_abstract_name(format!("dat-shm/default/{port}").as_bytes()).unwrap();
         rustix::net::connect(&socket, &name).unwrap();
         let (segment, memory) = Segment::create(RING).unwrap();
-        Attacker { socket, segment, memory, keys: KeyTable::new().unwrap() }
+        Attacker { socket, segment, memory, keys: KeyTable::new().unwrap(), boards: Boards::new().unwrap() }
     }
 
     fn hello() -> Hello {
@@ -72,12 +75,24 @@ impl Attacker {
         let listener = host.device.listen(0, 1).unwrap();
         let attacker = Attacker::new(listener.port());
         let request = Attacker::request(listener.port());
-        attacker.send(&request, &[attacker.memory.as_fd(), attacker.keys.fd()]);
+        attacker.send(&request, &[attacker.memory.as_fd(), attacker.keys.fd(), attacker.boards.fd()]);
         let asked = host.wait(EventKind::REQUEST);
         end.channel.accept(asked.request, b"").unwrap();
+        attacker.mark();
         attacker.send(&Packet::Confirm { cma: false }, &[]);
         host.wait(EventKind::ESTABLISHED);
         (host, end, listener, attacker)
+    }
+
+    /// Has the victim's queues look at the connection.
+    fn mark(&self) {
+        let Received::Packet(Packet::Accept { hello, .. }, fds) = handshake::receive(&self.socket) else {
+            panic!("not accepted");
+        };
+        let map = Arc::new(Map::open(fds[1].try_clone().unwrap()).unwrap());
+        for wake in hello.wake {
+            map.board(wake.board).unwrap().mark(wake.slot);
+        }
     }
 
     fn ring(&self) -> RingMemory {
@@ -203,7 +218,10 @@ fn answers_to_questions_nobody_asked_break_the_connection() {
         let end = host.end(2);
         let listener = host.device.listen(0, 1).unwrap();
         let attacker = Attacker::new(listener.port());
-        attacker.send(&Attacker::request(listener.port()), &[attacker.memory.as_fd(), attacker.keys.fd()]);
+        attacker.send(
+            &Attacker::request(listener.port()),
+            &[attacker.memory.as_fd(), attacker.keys.fd(), attacker.boards.fd()],
+        );
         let asked = host.wait(EventKind::REQUEST);
         end.channel.accept(asked.request, b"").unwrap();
         attacker.send(&Packet::Confirm { cma: true }, &[]);
@@ -277,7 +295,7 @@ fn malformed_requests_are_dropped_and_the_port_stays_open() {
         attacker.wait_closed(&mut host);
     }
     let marked = rustix::fs::memfd_create("dat-hostile-marked", MemfdFlags::CLOEXEC).unwrap();
-    for (port, count) in [(port + 1, 2), (port, 1), (port, 3), (port, 4)] {
+    for (port, count) in [(port + 1, 3), (port, 1), (port, 2), (port, 4)] {
         let attacker = Attacker::new(port.min(listener.port()));
         let fds = vec![marked.as_fd(); count];
         attacker.send(&Attacker::request(port), &fds);
@@ -316,7 +334,10 @@ fn segments_that_are_not_what_they_should_be_are_not_mapped() {
         let mut host = Host::open(&[]);
         let listener = host.device.listen(0, 1).unwrap();
         let attacker = Attacker::new(listener.port());
-        attacker.send(&Attacker::request(listener.port()), &[file.as_fd(), attacker.keys.fd()]);
+        attacker.send(
+            &Attacker::request(listener.port()),
+            &[file.as_fd(), attacker.keys.fd(), attacker.boards.fd()],
+        );
         let asked = host.wait(EventKind::REQUEST);
         let end = host.end(2);
         end.channel.accept(asked.request, b"").unwrap();
@@ -369,7 +390,7 @@ fn scribbling_over_the_whole_segment_harms_nobody() {
                 own.answers_consumed.store(random(), Ordering::Relaxed);
             }
             own.want_room.store(random() as u32 & 1, Ordering::Relaxed);
-            own.recv_armed.store(random() as u32, Ordering::Relaxed);
+            own.parked[0].store(random() as u32, Ordering::Relaxed);
             let status = end.post_send(round, &[area.seg(0, 5000)]);
             end.recv.poll(&mut out);
             end.send.poll(&mut out);

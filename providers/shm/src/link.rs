@@ -7,25 +7,24 @@ use std::time::Instant;
 
 use dat_plugin::{Failure, Status};
 
-use crate::channel::Chan;
+use crate::channel::{Chan, RECV, SEND};
 use crate::device::Dev;
 use crate::handshake::{self, CMA, Hello, MAX_DATA, MEMBARRIER, Packet};
-use dat_sync::Lock;
 use crate::one_sided;
-use crate::peer::Peer;
+use crate::peer::{Peer, Waker};
 use crate::segment::Segment;
 use crate::tx::Hint;
 use crate::wait;
+use dat_sync::Lock;
 
 /// A connection, from the handshake on.
 pub(crate) struct Link {
     pub(crate) segment: Segment,
     pub(crate) peer: Arc<Peer>,
     pub(crate) hello: Hello,
-    pub(crate) recv_wake: Option<Arc<OwnedFd>>,
-    pub(crate) send_wake: Option<Arc<OwnedFd>>,
-    /// The arms of the peer's queues that were answered with a wake-up.
-    pub(crate) woke: [AtomicU32; 2],
+    /// The peer's queues, [`RECV`] and [`SEND`], and the parkings that were answered.
+    wakers: [Option<Arc<Waker>>; 2],
+    woke: [AtomicU32; 2],
     /// One side does not take part in memory barriers: publishing needs a fence.
     pub(crate) fence: bool,
     /// Access through the kernel works both ways.
@@ -48,11 +47,23 @@ impl Link {
         hello: Hello,
         mut fds: impl Iterator<Item = OwnedFd>,
         active: bool,
-    ) -> Link {
-        let keys = fds.next();
-        let peer = chan.dev.peer(pid, hello.device, keys);
-        let mut wake = |id: u64| if id == 0 { None } else { fds.next().map(|fd| peer.wake(id, fd)) };
-        let (recv_wake, send_wake) = (wake(hello.recv_queue), wake(hello.send_queue));
+    ) -> Result<Link, (Segment, String)> {
+        let from = [fds.next(), fds.next()];
+        let peer = match chan.dev.peer(pid, hello.device, from) {
+            Ok(peer) => peer,
+            Err(why) => return Err((segment, why)),
+        };
+        let mut wakers = [None, None];
+        for (waker, wake) in wakers.iter_mut().zip(&hello.wake) {
+            if wake.queue != 0
+                && let Some(fd) = fds.next()
+            {
+                match peer.waker(wake.queue, wake.board, fd) {
+                    Ok(way) => *waker = Some(way),
+                    Err(why) => return Err((segment, why)),
+                }
+            }
+        }
         let (cma, cma_reason) = if !chan.dev.params.cma || hello.flags & CMA == 0 {
             (false, "switched off".to_owned())
         } else {
@@ -61,13 +72,12 @@ impl Link {
                 Err(reason) => (false, reason),
             }
         };
-        Link {
+        Ok(Link {
             segment,
             peer,
             fence: !chan.dev.barriers || hello.flags & MEMBARRIER == 0,
             hello,
-            recv_wake,
-            send_wake,
+            wakers,
             woke: Default::default(),
             cma: AtomicBool::new(cma),
             cma_reason,
@@ -75,37 +85,39 @@ impl Link {
             asked: Lock::default(),
             active,
             token,
-        }
+        })
     }
 
     /// After publishing a frame.
     #[inline]
     pub(crate) fn wake_receiver(&self) {
-        wait::light_barrier(self.fence);
-        let armed = self.segment.peer().recv_armed.load(Ordering::Relaxed);
-        if armed != 0 {
-            self.wake(0, armed, &self.recv_wake);
-        }
+        self.wake(RECV);
     }
 
     /// After finishing the peer's requests.
     #[inline]
     pub(crate) fn wake_sender(&self) {
+        self.wake(SEND);
+    }
+
+    #[inline]
+    fn wake(&self, which: usize) {
         wait::light_barrier(self.fence);
-        let armed = self.segment.peer().send_armed.load(Ordering::Relaxed);
-        if armed != 0 {
-            self.wake(1, armed, &self.send_wake);
+        let number = self.segment.peer().parked[which].load(Ordering::Relaxed);
+        if number != 0 {
+            self.tell(which, number);
         }
     }
 
-    /// Wakes a sleeping queue of the peer, once for each sleep.
+    /// Tells a queue of the peer that does not look here, once for each time it was parked.
     #[cold]
-    fn wake(&self, which: usize, armed: u32, fd: &Option<Arc<OwnedFd>>) {
-        if self.woke[which].swap(armed, Ordering::Relaxed) != armed
-            && let Some(fd) = fd
+    fn tell(&self, which: usize, number: u32) {
+        if self.woke[which].swap(number, Ordering::Relaxed) != number
+            && let Some(waker) = &self.wakers[which]
+            && waker.board.mark(self.hello.wake[which].slot)
         {
             // An eventfd's counter of 2^64 - 2 is the only thing that could block, and one of ours never gets there.
-            let _ = rustix::io::write(&**fd, &1u64.to_ne_bytes());
+            let _ = rustix::io::write(&waker.fd, &1u64.to_ne_bytes());
         }
     }
 

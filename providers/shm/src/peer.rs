@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use crate::board::{Board, Map};
 use crate::device::Dev;
 use crate::memory::View;
 use crate::one_sided::Maps;
@@ -15,15 +16,28 @@ pub(crate) struct Peer {
     /// Its key table; `None` when it could not be mapped.
     pub(crate) keys: Option<View>,
     pub(crate) maps: Maps,
-    wakes: Mutex<HashMap<u64, Weak<OwnedFd>>>,
+    boards: Arc<Map>,
+    wakes: Mutex<HashMap<u64, Weak<Waker>>>,
     /// Readable when the process is dead. The socket tells as well, except where the dead process has a living child
     /// that inherited it.
     watch: Option<(OwnedFd, u64)>,
     dev: Weak<Dev>,
 }
 
+/// How a queue of the peer's is told.
+pub(crate) struct Waker {
+    pub(crate) fd: OwnedFd,
+    pub(crate) board: Board,
+}
+
 impl Peer {
-    pub(crate) fn new(dev: &Arc<Dev>, pid: u32, keys: Option<OwnedFd>, token: u64) -> Peer {
+    pub(crate) fn new(
+        dev: &Arc<Dev>,
+        pid: u32,
+        [keys, boards]: [Option<OwnedFd>; 2],
+        token: u64,
+    ) -> Result<Peer, String> {
+        let boards = boards.ok_or_else(|| "no boards were sent".to_owned()).and_then(Map::open)?;
         let keys = keys.ok_or_else(|| "none was sent".to_owned());
         let keys = match keys.and_then(|fd| View::open(&fd)) {
             Ok(view) => Some(view),
@@ -37,8 +51,8 @@ impl Peer {
             .and_then(|pid| rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).ok())
             .filter(|fd| dev.epoll_add(fd.as_fd(), token).is_ok())
             .map(|fd| (fd, token));
-        let wakes = Mutex::default();
-        Peer { pid, keys, maps: Maps::default(), wakes, watch, dev: Arc::downgrade(dev) }
+        let (boards, wakes) = (Arc::new(boards), Mutex::default());
+        Ok(Peer { pid, keys, maps: Maps::default(), boards, wakes, watch, dev: Arc::downgrade(dev) })
     }
 
     /// Its process is known to be dead.
@@ -48,16 +62,17 @@ impl Peer {
         }
     }
 
-    /// The descriptor of the peer's queue `id`, one for all connections that use it.
-    pub(crate) fn wake(&self, id: u64, fd: OwnedFd) -> Arc<OwnedFd> {
+    /// The way to a queue of the peer's, one for all connections that use it.
+    pub(crate) fn waker(&self, id: u64, board: u32, fd: OwnedFd) -> Result<Arc<Waker>, String> {
         let mut wakes = self.wakes.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = wakes.get(&id).and_then(Weak::upgrade) {
-            return known;
+            return Ok(known);
         }
+        let board = self.boards.board(board).map_err(|error| format!("board {board}: {error}"))?;
         wakes.retain(|_, known| known.strong_count() > 0);
-        let fd = Arc::new(fd);
-        wakes.insert(id, Arc::downgrade(&fd));
-        fd
+        let waker = Arc::new(Waker { fd, board });
+        wakes.insert(id, Arc::downgrade(&waker));
+        Ok(waker)
     }
 }
 

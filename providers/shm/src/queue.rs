@@ -173,13 +173,17 @@ impl Que {
         Ok(Que { dev, id, fd, board, number, closed, list })
     }
 
-    /// Takes a channel in, parked; gives its slot.
-    pub(crate) fn attach(&self, chan: &Arc<Chan>, send: bool, recv: bool) -> u32 {
+    /// Takes a channel in, parked; gives its slot, or `None` when it serves as many as it can.
+    pub(crate) fn attach(&self, chan: &Arc<Chan>, send: bool, recv: bool) -> Option<u32> {
         let mut list = self.list.lock();
-        let slot = list.free.pop().unwrap_or(list.places.len() as u32);
-        if slot as usize == list.places.len() {
-            list.places.push(None);
-        }
+        let slot = match list.free.pop() {
+            Some(slot) => slot,
+            None if list.places.len() < SLOTS => {
+                list.places.push(None);
+                list.places.len() as u32 - 1
+            }
+            None => return None,
+        };
         list.places[slot as usize] = Some(Attached {
             chan: chan.clone(),
             send,
@@ -190,12 +194,8 @@ impl Que {
             send_first: false,
             look: if recv { OFTEN } else { 1 },
         });
-        if slot as usize >= SLOTS {
-            list.activate(slot);
-        } else {
-            chan.park(send, recv, self.number());
-        }
-        slot
+        chan.park(send, recv, self.number());
+        Some(slot)
     }
 
     /// The channel has a peer, which has not heard of it yet.
@@ -297,8 +297,7 @@ impl Que {
     fn park_idle(&self, list: &mut List) {
         let idle = |slot: &u32| {
             let at = list.places.get(*slot as usize).and_then(Option::as_ref);
-            (*slot as usize) < SLOTS
-                && at.is_some_and(|at| at.idle >= PARK_AFTER && !at.chan.tx_busy() && !at.is_ready())
+            at.is_some_and(|at| at.idle >= PARK_AFTER && !at.chan.tx_busy() && !at.is_ready())
         };
         let parked: Vec<u32> = list.active.iter().copied().filter(idle).collect();
         if parked.is_empty() {
@@ -323,9 +322,12 @@ impl Que {
         }
         self.board.arm(true);
         let mut list = self.list.lock();
+        // A mark alone is no reason to stay awake.
+        if self.board.any() {
+            self.collect(&mut list);
+        }
         let number = self.number();
-        let parked: Vec<u32> =
-            list.active.iter().copied().filter(|slot| (*slot as usize) < SLOTS).collect();
+        let parked = list.active.clone();
         for slot in &parked {
             list.park(*slot, number);
         }
@@ -333,14 +335,14 @@ impl Que {
         wait::barrier(self.dev.barriers && !parked.is_empty());
         let mut ready = self.board.any();
         for slot in &parked {
-            if list.place(*slot).is_some_and(|at| at.recv && at.chan.rx_waiting() || at.send && at.chan.tx_waiting())
+            if list
+                .place(*slot)
+                .is_some_and(|at| at.recv && at.chan.rx_waiting() || at.send && at.chan.tx_waiting())
             {
                 list.activate(*slot);
                 ready = true;
             }
         }
-        // Beyond the board's end.
-        ready |= !list.active.is_empty();
         if !ready {
             for slot in parked {
                 if let Some(at) = list.place(slot)
@@ -368,7 +370,7 @@ impl Que {
 
 impl Drop for Que {
     fn drop(&mut self) {
-        self.dev.boards.give_back(self.board.page());
+        self.dev.boards.give_back(self.board.number());
     }
 }
 

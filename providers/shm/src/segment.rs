@@ -32,10 +32,8 @@ pub(crate) struct Side {
     /// Not 0: this side has stopped; what it still reads of its memory is not to be believed.
     pub(crate) gone: AtomicU32,
     _pad0: [u8; 36],
-    /// Not 0: its receive queue sleeps; another value at each sleep.
-    pub(crate) recv_armed: AtomicU32,
-    /// Not 0: its send queue sleeps.
-    pub(crate) send_armed: AtomicU32,
+    /// Not 0: its receive queue, its send queue does not look here unless its board says so; another value each time.
+    pub(crate) parked: [AtomicU32; 2],
     /// Not 0: it waits for room and does not poll.
     pub(crate) want_room: AtomicU32,
     _pad1: [u8; 52],

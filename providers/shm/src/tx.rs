@@ -10,7 +10,7 @@ use dat_kit::Stretch;
 use dat_plugin::{Completion, CompletionStatus, Opcode, PostFlag, Request, Status};
 
 use crate::bytes;
-use crate::channel::Chan;
+use crate::channel::{Chan, SEND};
 use crate::link::Link;
 use crate::one_sided;
 use crate::ring::{Consumer, Nonsense, Producer, Slot};
@@ -200,6 +200,7 @@ impl Tx {
                 self.sent = self.tail;
                 if self.tail - self.done == 1 {
                     self.hint(chan);
+                    chan.tell(SEND);
                 }
                 return Status::OK;
             }
@@ -241,11 +242,7 @@ impl Tx {
         if self.sent != self.tail {
             chan.watch();
         }
-        if self.done != self.head
-            && let Some(queue) = &chan.send_queue
-        {
-            queue.notify_from_post();
-        }
+        chan.tell(SEND);
         Status::OK
     }
 

@@ -127,7 +127,8 @@ fn limits_and_parameters_are_checked() {
     let host = Host::open(&[("max_channels", "2")]);
     let _ends = [host.end(1), host.end(2)];
     let queue = std::sync::Arc::new(host.device.open_queue(8).unwrap());
-    let failure = host.device.open_channel(&Default::default(), Some(&queue), Some(&queue)).unwrap_err();
+    let failure =
+        host.device.open_channel(&Default::default(), Some(&queue), Some(&queue), None).unwrap_err();
     assert_eq!(failure.status, Status::NO_RESOURCE);
     for (key, value) in [
         ("colour", "red"),
@@ -164,8 +165,8 @@ fn a_thousand_connections_share_two_queues_and_no_thread() {
     const COUNT: u64 = 1000;
     for user in 0..COUNT {
         let attr = dat_plugin::ChannelAttr { user, recv_user: user, ..attr };
-        let from = a.device.open_channel(&attr, Some(&qa), Some(&qa)).unwrap();
-        let to = b.device.open_channel(&attr, Some(&qb), Some(&qb)).unwrap();
+        let from = a.device.open_channel(&attr, Some(&qa), Some(&qa), None).unwrap();
+        let to = b.device.open_channel(&attr, Some(&qb), Some(&qb), None).unwrap();
         from.connect(&ConnectParam { addr, port: listener.port(), qos: 0, data: b"" }).unwrap();
         let request = b.wait(EventKind::REQUEST);
         to.accept(request.request, b"").unwrap();

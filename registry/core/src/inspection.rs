@@ -59,7 +59,7 @@ pub fn file(path: &Path) -> FileReport {
         Err(error) => (None, Err(error)),
     };
     let loads = match verdict {
-        Ok(()) => Verdict { ok: true, reason: "this host would load it".into() },
+        Ok(()) => Verdict { ok: true, reason: "nothing in the file keeps this host from loading it".into() },
         Err(error) => Verdict { ok: false, reason: format!("{} {error}", path.display()) },
     };
     FileReport { path, loads, says }

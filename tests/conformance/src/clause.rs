@@ -1,8 +1,11 @@
 //! The table of clauses: those with a test, those not written yet, and those the types of the engine rule out.
 
+use dat_plugin::Caps;
+
 use crate::bench::Bench;
 use crate::check::Outcome;
 use crate::clauses as chapters;
+use crate::subject::Subject;
 
 /// One clause of the contract and its test.
 pub struct Clause {
@@ -20,6 +23,34 @@ pub struct Clause {
 pub enum Need {
     /// A provider that fails on demand.
     Faults,
+    /// Memory windows.
+    Windows,
+    /// Sends that invalidate a window of the peer's.
+    SendInvalidate,
+    /// Shared receive queues.
+    Srqs,
+    /// Atomic operations.
+    Atomics,
+    /// Immediate data.
+    Immediate,
+}
+
+impl Need {
+    /// Why a clause cannot be tried, if `subject` does not have it.
+    pub(crate) fn unmet(self, subject: &Subject) -> Option<String> {
+        let has = |caps: Caps| subject.caps().contains(caps);
+        let (met, reason) = match self {
+            Need::Faults => (subject.injects_faults, "the provider cannot be made to fail on demand"),
+            Need::Windows => (has(Caps::WINDOWS), "the provider has no memory windows"),
+            Need::SendInvalidate => {
+                (has(Caps::SEND_INVALIDATE), "the provider has no sends that invalidate windows")
+            }
+            Need::Srqs => (has(Caps::SRQ), "the provider has no shared receive queues"),
+            Need::Atomics => (has(Caps::ATOMICS), "the provider has no atomic operations"),
+            Need::Immediate => (has(Caps::IMMEDIATE), "the provider has no immediate data"),
+        };
+        (!met).then(|| reason.to_owned())
+    }
 }
 
 /// The last clause of the contract.
@@ -27,21 +58,30 @@ pub const LAST_CLAUSE: u16 = 372;
 
 /// All clauses with a test, by number.
 pub fn clauses() -> Vec<&'static Clause> {
-    let chapters: [&'static [Clause]; 14] = [
+    let chapters = [
         chapters::a_ep_create::CLAUSES,
         chapters::a_completion_modes::CLAUSES,
         chapters::b_connect::CLAUSES,
         chapters::b_connect_data::CLAUSES,
+        chapters::c_dup_connect::CLAUSES,
         chapters::d_disconnect::CLAUSES,
         chapters::d_disconnect_states::CLAUSES,
         chapters::e_modify::CLAUSES,
         chapters::e_modify_states::CLAUSES,
         chapters::f_endpoint::CLAUSES,
+        chapters::g_common::CLAUSES,
+        chapters::g_reserved::CLAUSES,
         chapters::g_service_points::CLAUSES,
+        chapters::h_cno::CLAUSES,
         chapters::h_evd::CLAUSES,
         chapters::i_transfer::CLAUSES,
         chapters::j_memory::CLAUSES,
-        chapters::l_ia_registry::CLAUSES,
+        chapters::j_windows::CLAUSES,
+        chapters::k_srq::CLAUSES,
+        chapters::l_extensions::CLAUSES,
+        chapters::l_ia::CLAUSES,
+        chapters::l_objects::CLAUSES,
+        chapters::l_registry::CLAUSES,
     ];
     let mut all: Vec<&Clause> = chapters.into_iter().flatten().collect();
     all.sort_by_key(|clause| clause.number);
@@ -50,31 +90,11 @@ pub fn clauses() -> Vec<&'static Clause> {
 
 /// Clauses without a test so far: first, last, why.
 pub const NOT_YET: &[(u16, u16, &str)] = &[
-    (21, 21, "one of its three uses needs reserved service points"),
-    (25, 25, "memory windows are not in the engine yet"),
-    (51, 51, "needs two providers that offer different qualities of service"),
-    (78, 98, "dup_connect is not in the engine yet"),
-    (114, 115, "reserved service points are not in the engine yet"),
-    (127, 127, "memory windows are not in the engine yet"),
-    (143, 143, "reserved service points are not in the engine yet"),
-    (188, 189, "reserved service points are not in the engine yet"),
-    (190, 198, "shared receive queues are not in the engine yet"),
-    (211, 218, "reserved service points are not in the engine yet"),
-    (231, 232, "handing requests over is not in the engine yet"),
     (245, 245, "needs a signal handler, which takes unsafe code this crate forbids itself"),
-    (258, 270, "consumer notification objects are not in the engine yet"),
-    (295, 296, "memory windows are not in the engine yet"),
     (302, 304, "registrations over others, shared and zero-based ones are not in the engine yet"),
-    (305, 305, "memory windows are not in the engine yet"),
-    (308, 320, "memory windows and memory synchronisation are not in the engine yet"),
-    (321, 332, "shared receive queues are not in the engine yet"),
-    (334, 336, "opening by name is the registry's, whose own tests cover it"),
-    (337, 339, "an async dispatcher handed in at open, and names, are the registry's and the C library's"),
-    (343, 343, "an async dispatcher handed in at open is not in the engine yet"),
-    (346, 346, "consumer contexts are not in the engine yet"),
-    (349, 354, "the registry's own tests cover it"),
-    (355, 362, "extensions are not in the engine yet"),
-    (363, 368, "common service points, scoped windows and related providers are not in the engine yet"),
+    (319, 320, "memory synchronisation is not in the engine yet"),
+    (362, 362, "counters are not in the engine yet"),
+    (368, 368, "related providers are not in the registry yet"),
 ];
 
 /// Clauses about calls that cannot be written with the engine's types; the C library has to test them.
@@ -90,8 +110,16 @@ pub const BY_TYPE: &[(u16, &str)] = &[
     (177, "a query takes no mask"),
     (179, "the status is a return value, not pointers that could be null"),
     (201, "the flag is an enumeration; `PspFlags::from_raw` refuses 5"),
+    (190, "the attributes are a reference, which is never null"),
+    (335, "names are opened without version and thread safety; the C library's dat_ia_openv has them"),
+    (336, "names are opened without a version; the C library's dat_ia_openv has them"),
     (345, "a query takes no mask and returns a value"),
-    (347, "a handle's type is its Rust type"),
+    (349, "the list of providers is a slice, whose length is its own"),
+    (350, "providers are not registered at run time; the C library's registry does that"),
+    (351, "providers are not registered at run time; the C library's registry does that"),
+    (352, "plugins have no init and fini to count; the C library's registry calls those"),
+    (353, "the C library's registry reads DAT_OVERRIDE; this one has DAT_PLUGINS"),
+    (359, "an extension's operation is a method of its object, which is never null"),
     (371, "queries take no mask"),
 ];
 

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use crate::bench::Bench;
 use crate::check::Stop;
-use crate::clause::{Clause, LAST_CLAUSE, Need, clauses};
+use crate::clause::{Clause, LAST_CLAUSE, clauses};
 use crate::expected::Expected;
 use crate::kit::{Codes, Kit};
 use crate::report::{Report, Row, Verdict};
@@ -136,12 +136,7 @@ fn run_one(subject: &Arc<Subject>, clause: &'static Clause, codes: &Codes, expec
 }
 
 fn unmet(subject: &Subject, clause: &Clause) -> Option<String> {
-    clause.needs.iter().find_map(|need| match need {
-        Need::Faults if !subject.injects_faults => {
-            Some("the provider cannot be made to fail on demand".into())
-        }
-        Need::Faults => None,
-    })
+    clause.needs.iter().find_map(|need| need.unmet(subject))
 }
 
 /// Runs it on a thread, so that one that hangs or panics is a failure and not the end of the run.

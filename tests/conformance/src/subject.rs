@@ -1,10 +1,11 @@
 //! The provider under test: how to open it, where its peers run, what can be asked of it.
 
 use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use dat_engine::{Device, Ia, IaOptions, Plugin};
-use dat_plugin::Config;
+use dat_plugin::{Caps, Config};
 
 use crate::check::{Failed, Stop};
 
@@ -17,6 +18,7 @@ pub struct Subject {
     pub(crate) peer: Option<PeerCommand>,
     pub(crate) scale: f64,
     pub(crate) injects_faults: bool,
+    caps: OnceLock<Caps>,
 }
 
 /// The program that serves as a peer: it calls [`crate::peer_main`] with the same plugin and configuration.
@@ -31,7 +33,7 @@ pub struct PeerCommand {
 impl Subject {
     /// The provider of `plugin`, opened with `config`; `label` names it in reports. Peers are adapters of this process.
     pub fn new(label: impl Into<String>, plugin: Plugin, config: Config) -> Subject {
-        Subject { label: label.into(), plugin, config, peer: None, scale: 1.0, injects_faults: false }
+        Subject { label: label.into(), plugin, config, peer: None, scale: 1.0, injects_faults: false, caps: OnceLock::new() }
     }
 
     /// Peers are processes started by this command.
@@ -72,6 +74,11 @@ impl Subject {
     /// Its name in reports.
     pub fn label(&self) -> &str {
         &self.label
+    }
+
+    /// What the provider can do; nothing, if it does not open, which every clause will then say.
+    pub(crate) fn caps(&self) -> Caps {
+        *self.caps.get_or_init(|| self.device().map_or(Caps::NONE, |device| device.attr().caps))
     }
 
     pub(crate) fn scaled_time(&self, time: Duration) -> Duration {

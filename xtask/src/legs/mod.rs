@@ -5,5 +5,6 @@ pub mod checks;
 pub mod conformance;
 pub mod loom;
 pub mod miri;
+pub mod rdma;
 pub mod setup;
 pub mod tsan;

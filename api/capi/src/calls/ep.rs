@@ -2,6 +2,7 @@
 
 use std::ffi::c_void;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use dat_engine::{ConnectOptions, EpMask, EpModify};
 use dat_types::{CloseFlags, CompletionFlags, ConnectFlags, Qos, ServiceType, Subtype, Timeout};
@@ -10,7 +11,7 @@ use super::private_data;
 use crate::abi::*;
 use crate::address::{self, Stored};
 use crate::code::{Outcome, check_query, ensure, parameter, put, put_if};
-use crate::object::{Ep, EpKept, Evd, Pz, Srq, find, find_ia, find_or_null};
+use crate::object::{Ep, EpKept, Evd, Ia, Pz, Srq, find, find_ia, find_or_null};
 use crate::text::{self, NamedList};
 use crate::{counter, handle};
 
@@ -29,9 +30,11 @@ pub unsafe fn create(
     let request = find_or_null::<Evd>(request, Subtype::HandleEvdRequest)?;
     let connect = find_or_null::<Evd>(connect, Subtype::HandleEvdConn)?;
     // SAFETY: null or valid.
-    let attr = match unsafe { attr.as_ref() } {
+    let attr = unsafe { attr.as_ref() };
+    let asked = attr.map_or(0, |attr| attr.max_rdma_size);
+    let attr = match attr {
         // SAFETY: its lists are null or valid.
-        Some(attr) => Some(unsafe { read_attr(attr, Subtype::Arg6)? }),
+        Some(attr) => Some(unsafe { sized(read_attr(attr, Subtype::Arg6)?, &ia)? }),
         None => None,
     };
     ensure(!out.is_null(), parameter(Subtype::Arg7))?;
@@ -42,7 +45,8 @@ pub unsafe fn create(
         connect.as_ref().map(|evd| &evd.engine),
         attr.as_ref(),
     )?;
-    let handle = ia.adopt(engine.id(), Ep { ia: ia.clone(), engine, kept: Arc::new(EpKept::default()) })?;
+    let kept = EpKept { asked_rdma_size: AtomicU32::new(asked), ..EpKept::default() };
+    let handle = ia.adopt(engine.id(), Ep { ia: ia.clone(), engine, kept: Arc::new(kept) })?;
     // SAFETY: not null, valid.
     unsafe { put(out, Subtype::Arg7, handle) }
 }
@@ -66,8 +70,9 @@ pub unsafe fn create_with_srq(
     let srq = find::<Srq>(srq, Subtype::HandleSrq)?;
     // SAFETY: null or valid.
     let attr = unsafe { attr.as_ref() }.ok_or(parameter(Subtype::Arg7))?;
+    let asked = attr.max_rdma_size;
     // SAFETY: its lists are null or valid.
-    let attr = unsafe { read_attr(attr, Subtype::Arg7)? };
+    let attr = sized(unsafe { read_attr(attr, Subtype::Arg7)? }, &ia)?;
     ensure(!out.is_null(), parameter(Subtype::Arg8))?;
     let engine = ia.engine.ep_create_with_srq(
         pz.as_ref().map(|pz| &pz.engine),
@@ -77,7 +82,8 @@ pub unsafe fn create_with_srq(
         &srq.engine,
         &attr,
     )?;
-    let handle = ia.adopt(engine.id(), Ep { ia: ia.clone(), engine, kept: Arc::new(EpKept::default()) })?;
+    let kept = EpKept { asked_rdma_size: AtomicU32::new(asked), ..EpKept::default() };
+    let handle = ia.adopt(engine.id(), Ep { ia: ia.clone(), engine, kept: Arc::new(kept) })?;
     // SAFETY: not null, valid.
     unsafe { put(out, Subtype::Arg8, handle) }
 }
@@ -152,15 +158,21 @@ pub unsafe fn modify(ep: Handle, mask: u64, param: *const EpParam) -> Outcome {
         ep_provider_specific_count: 0,
         ..param.ep_attr
     };
+    let Comm { domain, kind, protocol } = param.comm;
     let new = EpModify {
+        comm: dat_types::Comm { domain, kind, protocol },
         pz,
         recv_evd: evd(EpMask::RECV_EVD_HANDLE, param.recv_evd_handle)?,
         request_evd: evd(EpMask::REQUEST_EVD_HANDLE, param.request_evd_handle)?,
         connect_evd: evd(EpMask::CONNECT_EVD_HANDLE, param.connect_evd_handle)?,
         // SAFETY: its lists are null or valid where the mask names them.
-        attr: unsafe { read_masked(if lists { &param.ep_attr } else { &plain }, mask)? },
+        attr: sized(unsafe { read_masked(if lists { &param.ep_attr } else { &plain }, mask)? }, &ep.ia)?,
     };
-    Ok(ep.engine.modify(mask, &new)?)
+    ep.engine.modify(mask, &new)?;
+    if mask.contains(EpMask::MAX_RDMA_SIZE) {
+        ep.kept.asked_rdma_size.store(param.ep_attr.max_rdma_size, Ordering::Relaxed);
+    }
+    Ok(())
 }
 
 #[allow(clippy::too_many_arguments, reason = "the call has as many")]
@@ -304,6 +316,17 @@ unsafe fn read_attr(attr: &EpAttr, position: Subtype) -> Outcome<dat_types::EpAt
     })
 }
 
+/// What the engine is told of sizes. 0 stands for what the IA has, and `max_rdma_size` is a hint below that: programs of
+/// the field leave the one empty and exceed the other, as the reference lets them.
+fn sized(mut attr: dat_types::EpAttr, ia: &Ia) -> Outcome<dat_types::EpAttr> {
+    let most = ia.engine.query()?;
+    if attr.max_message_size == 0 {
+        attr.max_message_size = most.max_message_size;
+    }
+    attr.max_rdma_size = attr.max_rdma_size.max(most.max_rdma_size);
+    Ok(attr)
+}
+
 /// The same where only masked fields count: what is not named may be anything.
 unsafe fn read_masked(attr: &EpAttr, mask: EpMask) -> Outcome<dat_types::EpAttr> {
     let pick = |bit: EpMask, value: Count| if mask.contains(bit) { value } else { 0 };
@@ -346,7 +369,10 @@ fn write_attr(ep: &Ep, attr: &dat_types::EpAttr) -> EpAttr {
     EpAttr {
         service_type: attr.service_type.0,
         max_message_size: length(attr.max_message_size),
-        max_rdma_size: length(attr.max_rdma_size),
+        max_rdma_size: match ep.kept.asked_rdma_size.load(Ordering::Relaxed) {
+            0 => length(attr.max_rdma_size),
+            asked => asked,
+        },
         qos: attr.qos.0,
         recv_completion_flags: attr.recv_completion_flags.bits(),
         request_completion_flags: attr.request_completion_flags.bits(),

@@ -5,31 +5,35 @@ use std::sync::Arc;
 use dat_types::{EvdFlags, ReturnType, Subtype, Timeout};
 
 use crate::abi::*;
-use crate::code::{Code, NOT_IMPLEMENTED, Outcome, check_query, code, ensure, handle as bad_handle, parameter, put};
+use crate::code::{Code, Outcome, check_query, ensure, handle as bad_handle, parameter, put};
 use crate::event::{convert, event_number};
 use crate::handle::{self, epoch};
-use crate::object::{Evd, find, find_ia};
+use crate::object::{Cno, Evd, find, find_ia, find_or_null};
 use crate::{counter, event};
 
 /// The extension flag of the headers: its events come by the data transfer stream here.
 const EXTENSION: u32 = 0x200;
 
-const BAD: Code = bad_handle(Subtype::Handle1);
-const EMPTY: Code = code(ReturnType::QueueEmpty, Subtype::None);
+/// How the reference names a dispatcher that is none.
+const WRONG: Subtype = Subtype::HandleEvdRequest;
+
+/// `DAT_QUEUE_EMPTY` without the bit that says error: the reference answers so here, and programs of the field compare
+/// the whole number.
+const EMPTY: Code = Code((ReturnType::QueueEmpty as u32) << 16);
 
 pub unsafe fn create(ia: Handle, qlen: Count, cno: Handle, flags: u32, out: *mut Handle) -> Outcome {
     let ia = find_ia(ia)?;
-    ensure(cno.is_null(), bad_handle(Subtype::HandleCno))?;
+    let cno = find_or_null::<Cno>(cno, Subtype::HandleCno)?;
     ensure(!out.is_null(), parameter(Subtype::Arg5))?;
     let flags = EvdFlags::from_bits_retain(flags & !EXTENSION);
-    let engine = ia.engine.evd_create(qlen, flags)?;
+    let engine = ia.engine.evd_create_with_cno(qlen, cno.as_ref().map(|cno| &cno.engine), flags)?;
     let handle = ia.adopt(engine.id(), Evd { ia: ia.clone(), counters: Arc::default(), engine })?;
     // SAFETY: not null, valid.
     unsafe { put(out, Subtype::Arg5, handle) }
 }
 
 pub unsafe fn query(evd: Handle, mask: u32, out: *mut EvdParam) -> Outcome {
-    let evd = find::<Evd>(evd, Subtype::Handle1)?;
+    let evd = find::<Evd>(evd, WRONG)?;
     let wanted = check_query(mask.into(), 0x1F, Subtype::Arg2, out, Subtype::Arg3)?;
     let param = evd.engine.query()?;
     if wanted {
@@ -37,7 +41,7 @@ pub unsafe fn query(evd: Handle, mask: u32, out: *mut EvdParam) -> Outcome {
             ia_handle: evd.ia.handle(),
             evd_qlen: param.qlen.min(i32::MAX as u32) as Count,
             evd_state: param.state.bits(),
-            cno_handle: NULL,
+            cno_handle: param.cno.map_or(NULL, |cno| handle::of(cno.id())),
             evd_flags: param.flags.bits(),
         };
         // SAFETY: not null, valid.
@@ -46,30 +50,31 @@ pub unsafe fn query(evd: Handle, mask: u32, out: *mut EvdParam) -> Outcome {
     Ok(())
 }
 
-pub unsafe fn modify_cno(evd: Handle, _cno: Handle) -> Outcome {
-    find::<Evd>(evd, Subtype::Handle1)?;
-    Err(NOT_IMPLEMENTED)
+pub unsafe fn modify_cno(evd: Handle, cno: Handle) -> Outcome {
+    let evd = find::<Evd>(evd, WRONG)?;
+    let cno = find_or_null::<Cno>(cno, Subtype::HandleCno)?;
+    Ok(evd.engine.modify_cno(cno.as_ref().map(|cno| &cno.engine))?)
 }
 
 pub unsafe fn enable(evd: Handle) -> Outcome {
-    Ok(find::<Evd>(evd, Subtype::Handle1)?.engine.set_enabled(true)?)
+    Ok(find::<Evd>(evd, WRONG)?.engine.set_enabled(true)?)
 }
 
 pub unsafe fn disable(evd: Handle) -> Outcome {
-    Ok(find::<Evd>(evd, Subtype::Handle1)?.engine.set_enabled(false)?)
+    Ok(find::<Evd>(evd, WRONG)?.engine.set_enabled(false)?)
 }
 
 pub unsafe fn set_unwaitable(evd: Handle) -> Outcome {
-    Ok(find::<Evd>(evd, Subtype::Handle1)?.engine.set_waitable(false)?)
+    Ok(find::<Evd>(evd, WRONG)?.engine.set_waitable(false)?)
 }
 
 pub unsafe fn clear_unwaitable(evd: Handle) -> Outcome {
-    Ok(find::<Evd>(evd, Subtype::Handle1)?.engine.set_waitable(true)?)
+    Ok(find::<Evd>(evd, WRONG)?.engine.set_waitable(true)?)
 }
 
 /// Blocks, so it holds a reference of its own and is not inside while it does.
 pub unsafe fn wait(handle: Handle, timeout: u32, threshold: Count, out: *mut Event, more: *mut Count) -> Outcome {
-    let evd = find::<Evd>(handle, Subtype::Handle1)?;
+    let evd = find::<Evd>(handle, WRONG)?;
     ensure(!out.is_null(), parameter(Subtype::Arg4))?;
     ensure(!more.is_null(), parameter(Subtype::Arg5))?;
     evd.counters.add(counter::EVD_WAIT, 1);
@@ -95,7 +100,7 @@ pub unsafe fn wait(handle: Handle, timeout: u32, threshold: Count, out: *mut Eve
 #[inline]
 pub unsafe fn dequeue(handle: Handle, out: *mut Event) -> Outcome {
     let guard = epoch::enter();
-    let Some(evd) = handle::get::<Evd>(&guard, handle) else { return Err(BAD) };
+    let Some(evd) = handle::get::<Evd>(&guard, handle) else { return Err(bad_handle(WRONG)) };
     ensure(!out.is_null(), parameter(Subtype::Arg2))?;
     evd.counters.add(counter::EVD_DEQUEUE, 1);
     match evd.engine.poll()? {
@@ -113,11 +118,11 @@ pub unsafe fn dequeue(handle: Handle, out: *mut Event) -> Outcome {
 }
 
 pub unsafe fn resize(evd: Handle, qlen: Count) -> Outcome {
-    Ok(find::<Evd>(evd, Subtype::Handle1)?.engine.resize(qlen)?)
+    Ok(find::<Evd>(evd, WRONG)?.engine.resize(qlen)?)
 }
 
 pub unsafe fn post_se(evd: Handle, event: *const Event) -> Outcome {
-    let evd = find::<Evd>(evd, Subtype::Handle1)?;
+    let evd = find::<Evd>(evd, WRONG)?;
     // SAFETY: null or valid.
     let event = unsafe { event.as_ref() }.ok_or(parameter(Subtype::Arg2))?;
     ensure(event.event_number == event_number::SOFTWARE, parameter(Subtype::Arg2))?;
@@ -127,7 +132,7 @@ pub unsafe fn post_se(evd: Handle, event: *const Event) -> Outcome {
 }
 
 pub unsafe fn free(handle: Handle) -> Outcome {
-    let evd = find::<Evd>(handle, Subtype::Handle1)?;
+    let evd = find::<Evd>(handle, WRONG)?;
     evd.engine.free()?;
     evd.ia.disown::<Evd>(handle);
     Ok(())

@@ -4,7 +4,8 @@ use std::ffi::{c_char, c_int, c_void};
 
 use dat_types::{CloseFlags, Subtype};
 
-use super::{ia, post::posted};
+use super::ia;
+use super::post::{posted, remote_of};
 use crate::abi::*;
 use crate::code::{NOT_IMPLEMENTED, Outcome, handle as bad_handle, parameter};
 use crate::counter::{self, Counters};
@@ -106,23 +107,26 @@ unsafe fn atomic(ep: Handle, op: c_int, words: Words) -> Outcome {
         (_, [compare, swap, local, cookie, remote, flags]) => ([compare, swap], local, cookie, remote, flags),
     };
     let [first, second] = operands;
-    // SAFETY: null or valid, says the caller.
-    let remote = *unsafe { (remote as *const RmrTriplet).as_ref() }.ok_or(parameter(Subtype::Arg6))?;
+    let remote = remote as *const RmrTriplet;
     let local = local as *const LmrTriplet;
     let which = if op == FETCH_AND_ADD { counter::EP_FETCH_ADD } else { counter::EP_CMP_SWAP };
     // SAFETY: null or one triplet.
     unsafe {
         posted(ep, 1, local, flags as u32, Subtype::Arg7, which, |ep, iov, flags| match op {
-            FETCH_AND_ADD => ep.engine.post_fetch_add(first, iov[0], cookie, remote, flags),
-            _ => ep.engine.post_compare_swap(first, second, iov[0], cookie, remote, flags),
+            FETCH_AND_ADD => {
+                ep.engine.post_fetch_add(first, iov[0], cookie, remote_of(remote, Subtype::Arg6)?, flags)
+            }
+            _ => {
+                let remote = remote_of(remote, Subtype::Arg7)?;
+                ep.engine.post_compare_swap(first, second, iov[0], cookie, remote, flags)
+            }
         })
     }
 }
 
 /// An RDMA write with an immediate value.
 unsafe fn write_immediate(ep: Handle, [count, iov, cookie, remote, immediate, flags]: Words) -> Outcome {
-    // SAFETY: null or valid, says the caller.
-    let remote = *unsafe { (remote as *const RmrTriplet).as_ref() }.ok_or(parameter(Subtype::Arg6))?;
+    let remote = remote as *const RmrTriplet;
     // SAFETY: null or valid for `count` triplets.
     unsafe {
         posted(
@@ -132,7 +136,10 @@ unsafe fn write_immediate(ep: Handle, [count, iov, cookie, remote, immediate, fl
             flags as u32,
             Subtype::Arg8,
             counter::EP_WRITE_IMMEDIATE,
-            |ep, iov, flags| ep.engine.post_rdma_write_immed(iov, cookie, remote, immediate as u32, flags),
+            |ep, iov, flags| {
+                let remote = remote_of(remote, Subtype::Arg6)?;
+                ep.engine.post_rdma_write_immed(iov, cookie, remote, immediate as u32, flags)
+            },
         )
     }
 }

@@ -1,6 +1,6 @@
 //! Posting: the hot path of requests and receives. No allocation, no lock but the engine's.
 
-use dat_types::{CompletionFlags, Subtype};
+use dat_types::{CompletionFlags, Error, ReturnType, Subtype};
 
 use crate::abi::*;
 use crate::code::{Code, Outcome, handle as bad_handle, parameter};
@@ -41,9 +41,8 @@ pub unsafe fn rdma_read(
 ) -> Outcome {
     // SAFETY: null or valid for `count` triplets; null or valid.
     unsafe {
-        let remote = *remote.as_ref().ok_or(parameter(Subtype::Arg5))?;
         posted(ep, count, iov, flags, Subtype::Arg6, counter::EP_READ, |ep, iov, flags| {
-            ep.engine.post_rdma_read(iov, cookie, remote, flags)
+            ep.engine.post_rdma_read(iov, cookie, remote_of(remote, Subtype::Arg5)?, flags)
         })
     }
 }
@@ -59,9 +58,8 @@ pub unsafe fn rdma_write(
 ) -> Outcome {
     // SAFETY: null or valid for `count` triplets; null or valid.
     unsafe {
-        let remote = *remote.as_ref().ok_or(parameter(Subtype::Arg5))?;
         posted(ep, count, iov, flags, Subtype::Arg6, counter::EP_WRITE, |ep, iov, flags| {
-            ep.engine.post_rdma_write(iov, cookie, remote, flags)
+            ep.engine.post_rdma_write(iov, cookie, remote_of(remote, Subtype::Arg5)?, flags)
         })
     }
 }
@@ -96,9 +94,8 @@ pub unsafe fn rdma_read_to_rmr(
 ) -> Outcome {
     // SAFETY: both are null or valid.
     unsafe {
-        let sink = *sink.as_ref().ok_or(parameter(Subtype::Arg2))?;
-        let remote = *remote.as_ref().ok_or(parameter(Subtype::Arg4))?;
         posted(ep, 0, std::ptr::null(), flags, Subtype::Arg5, counter::EP_READ, |ep, _, flags| {
+            let (sink, remote) = (remote_of(sink, Subtype::Arg2)?, remote_of(remote, Subtype::Arg4)?);
             ep.engine.post_rdma_read_to_rmr(sink, cookie, remote, flags)
         })
     }
@@ -128,6 +125,15 @@ pub unsafe fn posted(
     Ok(())
 }
 
+/// The remote triplet.
+#[inline]
+pub unsafe fn remote_of(remote: *const RmrTriplet, position: Subtype) -> dat_types::Result<RmrTriplet> {
+    const MISSING: &str = "the remote triplet is null";
+    // SAFETY: null or valid.
+    let remote = unsafe { remote.as_ref() };
+    remote.copied().ok_or(Error::fixed("dat_ep_post", ReturnType::InvalidParameter, position, MISSING))
+}
+
 /// The segments as a slice.
 #[inline]
 pub unsafe fn segments<'a>(count: Count, iov: *const LmrTriplet) -> Outcome<&'a [LmrTriplet]> {
@@ -136,6 +142,7 @@ pub unsafe fn segments<'a>(count: Count, iov: *const LmrTriplet) -> Outcome<&'a 
         return Ok(&[]);
     }
     if iov.is_null() || !iov.is_aligned() {
+        // C guarantees the alignment of what it calls a triplet.
         return Err(parameter(Subtype::Arg3));
     }
     // SAFETY: not null, aligned, and valid for `count` by the caller's promise.

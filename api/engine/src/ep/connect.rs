@@ -8,7 +8,7 @@ use std::time::Instant;
 use dat_plugin::host::{Channel, Device};
 use dat_plugin::{ChannelAttr, ConnectParam, Failure, Status};
 use dat_types::{
-    AsyncReason, ConnectFlags, ConnectionKind, EpState, Error, EventData, Qos, Result, ReturnType, Subtype,
+    AsyncReason, ConnectFlags, ConnectionKind, EpState, Error, EventData, IaCounter, Qos, Result, ReturnType, Subtype,
     Timeout,
 };
 
@@ -18,7 +18,7 @@ use super::{Control, Ep, EpInner};
 use crate::error;
 use crate::evd::{Evd, Feeder};
 use crate::ia::IaInner;
-use crate::sequel::{self, Sequels};
+use crate::sequel::{self, Sequel, Sequels};
 use crate::srq::Srq;
 
 /// What `dat_ep_connect` is told besides the endpoint.
@@ -213,6 +213,8 @@ impl EpInner {
         control.remote = Some(target.address);
         control.remote_port = target.conn_qual;
         control.target = Some(target);
+        self.counts.connects.add(1);
+        ia.count(IaCounter::CmReqTx);
         if let Some(limit) = wishes.timeout.duration() {
             ia.progress.add_timer(Instant::now() + limit, attempt);
         }
@@ -245,6 +247,8 @@ impl EpInner {
         control.remote = address;
         control.remote_port = port;
         control.target = None;
+        ia.count(IaCounter::SpCrAccepted);
+        ia.count(IaCounter::CmRepTx);
         Ok(())
     }
 
@@ -342,6 +346,18 @@ impl EpInner {
         }
         let Some((to, event)) = after(control.state, stimulus) else { return Sequels::new() };
         let active = control.state == EpState::ActiveConnectionPending;
+        if let Some(ia) = self.owner.upgrade() {
+            let counters: &[IaCounter] = match stimulus {
+                Stimulus::Established if active => &[IaCounter::CmRepRx, IaCounter::CmActiveEst],
+                Stimulus::Established => &[IaCounter::CmPassiveEst],
+                Stimulus::PeerRejected => &[IaCounter::CmUserRejRx],
+                Stimulus::Refused => &[IaCounter::CmErrRefused],
+                Stimulus::TimeUp => &[IaCounter::CmErrTimeout],
+                Stimulus::PeerDisconnected => &[IaCounter::CmDreqRx],
+                _ => &[],
+            };
+            counters.iter().for_each(|counter| ia.count(*counter));
+        }
         match to {
             EpState::Connected => self.established(&mut control, if active { data } else { &[] }),
             _ => {
@@ -352,13 +368,17 @@ impl EpInner {
     }
 
     fn established(self: &Arc<EpInner>, control: &mut Control, data: &[u8]) -> Sequels {
-        {
+        let too_many = {
             let mut side = self.post.lock();
             self.enter(control, &mut side, EpState::Connected);
-        }
+            side.recvs.outstanding() > side.hard_mark
+        };
         if self.report(control, ConnectionKind::Established, data) {
             self.unpark(control);
-            return Sequels::new();
+            return match too_many {
+                true => Sequels::from([Sequel::Broken { ep: self.clone(), attempt: control.attempt }]),
+                false => Sequels::new(),
+            };
         }
         // Nobody learns of the connection: it is no use (contract section 6.3).
         self.take_down(control, None, true)

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use dat_plugin::Status;
-use dat_types::{AsyncReason, CloseFlags, ConnectionKind, DtoStatus, EpState, Event, Result};
+use dat_types::{IaCounter, AsyncReason, CloseFlags, ConnectionKind, DtoStatus, EpState, Event, Result};
 
 use super::connect::{detach, settle};
 use super::post::PostSide;
@@ -33,6 +33,10 @@ impl Ep {
             }
             _ => return Err(self.0.wrong_state(CALL, control.state)),
         };
+        self.0.counts.disconnects.add(1);
+        if let Some(ia) = self.0.owner.upgrade() {
+            ia.count(IaCounter::CmDreqTx);
+        }
         drop(control);
         settle(sequels);
         Ok(())
@@ -45,6 +49,9 @@ impl EpInner {
         let mut side = self.post.lock();
         self.enter(control, &mut side, EpState::DisconnectPending);
         let requests = side.requests.clone();
+        if let Some(channel) = &side.channel {
+            channel.settle();
+        }
         drop(side);
         let mut sequels = Sequels::new();
         if let Some(evd) = control.wiring.request.clone() {
@@ -58,6 +65,13 @@ impl EpInner {
         }
         sequels.push(Sequel::Drained { ep: self.clone(), attempt: control.attempt });
         sequels
+    }
+
+    /// Has the provider tell of what it kept silent.
+    pub(crate) fn settle(&self) {
+        if let Some(channel) = &self.post.lock().channel {
+            channel.settle();
+        }
     }
 
     /// A graceful disconnect may be through.
@@ -218,6 +232,7 @@ impl EpInner {
         drop(control);
         if let Some(ia) = self.owner.upgrade() {
             ia.objects.lock().eps.remove(&self.id);
+            ia.count(IaCounter::EpFree);
             ia.bury_the_dead();
             ia.later(sequels);
         }

@@ -184,17 +184,21 @@ impl EpInner {
             _ => Opcode::CMP_SWAP,
         };
         let [operand, swap] = kind.operands;
-        self.submit(side, call, Work { cookie, operation: kind.operation, flags }, |channel, token| {
-            channel.post_atomic(&AtomicRequest {
+        self.submit(side, call, Work { cookie, operation: kind.operation, flags }, |channel, token, quiet| {
+            let status = channel.post_atomic(&AtomicRequest {
                 token,
                 opcode,
-                flags: wire_flags(flags),
+                flags: wire_flags(flags) | quiet,
                 rkey: remote.context,
                 remote_addr: remote.address,
                 operand,
                 swap,
                 sink,
-            })
+            });
+            if status.0 >= 0 {
+                self.counts.posted.add(kind.operation, 1, 8);
+            }
+            status
         })
     }
 
@@ -229,8 +233,8 @@ impl EpInner {
         let requests = side.requests.clone();
         requests.push_bind(rmr);
         let work = Work { cookie, operation: DtoOperation::BindMw, flags };
-        let submitted = self.submit(side, call, work, |channel, token| {
-            match channel.bind(wire_flags(flags), token, window, range) {
+        let submitted = self.submit(side, call, work, |channel, token, quiet| {
+            match channel.bind(wire_flags(flags) | quiet, token, window, range) {
                 Ok(key) => {
                     context = Some(key);
                     Status::OK

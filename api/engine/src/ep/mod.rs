@@ -5,6 +5,7 @@ mod connect;
 mod disconnect;
 mod extended;
 mod hold;
+mod many;
 mod mask;
 mod modify;
 mod post;
@@ -21,6 +22,7 @@ use dat_types::{Comm, CompletionFlags, EpAttr, EpState, EvdFlags, ObjectId, Resu
 use parking_lot::{Mutex, MutexGuard};
 
 pub use connect::ConnectOptions;
+pub use many::Posting;
 pub use mask::EpMask;
 pub use modify::EpModify;
 pub(crate) use post::span_error;
@@ -28,6 +30,7 @@ pub(crate) use ring::{Work, WorkRing};
 pub use watermark::EpRecvParam;
 
 use crate::context::{Context, object_calls};
+use crate::counters::EpCounts;
 use crate::error;
 use crate::evd::{Evd, StreamKind};
 use crate::ia::{Ia, IaInner};
@@ -55,6 +58,7 @@ pub(crate) struct EpInner {
     state: AtomicU8,
     fork: ForkGuard,
     context: Context,
+    pub(crate) counts: EpCounts,
     /// Where its receives come from, if not from posts of its own.
     srq: Option<Srq>,
     control: Mutex<Control>,
@@ -66,6 +70,8 @@ struct Control {
     freed: bool,
     state: EpState,
     attr: EpAttr,
+    /// The consumer left the attributes to the provider.
+    defaulted: bool,
     wiring: Wiring,
     pz: Option<PzRef>,
     /// The connection or attempt under way; 0 is none.
@@ -171,12 +177,15 @@ impl Ia {
             pz.check(call, self.inner.id)?;
         }
         wiring.check_handles(call, self.inner.id)?;
+        let defaulted = attr.is_none();
         let attr = match attr {
             Some(attr) => attr.clone(),
             None => attr::defaults(&self.inner, &wiring),
         };
         attr::check(call, &self.inner, &attr, &wiring, ReturnType::ModelNotSupported)?;
-        EpInner::create(call, &self.inner, pz, wiring, attr, EpState::Unconnected, srq).map(Ep)
+        let ep = EpInner::create(call, &self.inner, pz, wiring, attr, EpState::Unconnected, srq)?;
+        ep.control.lock().defaulted = defaulted;
+        Ok(Ep(ep))
     }
 }
 
@@ -191,7 +200,10 @@ impl EpInner {
         srq: Option<Srq>,
     ) -> Result<Arc<EpInner>> {
         let id = crate::next_id();
-        let post = PostSide::new(ia, &attr, &wiring, pz, state, srq.is_some());
+        let mut post = PostSide::new(ia, &attr, &wiring, pz, state, srq.is_some());
+        if attr.srq_soft_hw > 0 {
+            post.soft_mark = attr.srq_soft_hw;
+        }
         let ep = Arc::new(EpInner {
             id,
             ia: ia.id,
@@ -199,11 +211,13 @@ impl EpInner {
             state: AtomicU8::new(state as u8),
             fork: ForkGuard::new(),
             context: Context::default(),
+            counts: EpCounts::default(),
             srq,
             control: Mutex::new(Control {
                 freed: false,
                 state,
                 attr,
+                defaulted: false,
                 wiring: Wiring::default(),
                 pz: pz.map(PzRef::new),
                 attempt: 0,
@@ -230,6 +244,7 @@ impl EpInner {
             .map_err(|rule| error::parameter(call, Subtype::None, rule))?;
         drop(control);
         objects.eps.insert(id, ep.clone());
+        ia.count(IaCounter::EpCreate);
         Ok(ep)
     }
 
@@ -237,7 +252,9 @@ impl EpInner {
     pub(crate) fn tentative(ia: &Arc<IaInner>) -> Option<Arc<EpInner>> {
         let attr = attr::defaults(ia, &Wiring::default());
         let state = EpState::TentativeConnectionPending;
-        EpInner::create("dat_psp_create", ia, None, Wiring::default(), attr, state, None).ok()
+        let ep = EpInner::create("dat_psp_create", ia, None, Wiring::default(), attr, state, None).ok()?;
+        ep.control.lock().defaulted = true;
+        Some(ep)
     }
 
     /// Whether its receives come out of `srq`.
@@ -327,6 +344,9 @@ impl Ep {
 
     /// `dat_ep_get_status`.
     pub fn status(&self) -> Result<EpStatus> {
+        drop(self.0.control("dat_ep_get_status")?);
+        // What is done but was not looked at yet is not outstanding.
+        self.0.make_room();
         let control = self.0.control("dat_ep_get_status")?;
         let side = self.0.post.lock();
         Ok(EpStatus {

@@ -1,6 +1,6 @@
 //! `dat_ep_modify`: which parameter may change in which state (contract section 5).
 
-use dat_types::{EpAttr, Error, Result, ReturnType, Subtype};
+use dat_types::{Comm, EpAttr, Error, Result, ReturnType, Subtype};
 
 use super::attr::{self, Wiring};
 use super::mask::EpMask;
@@ -29,6 +29,8 @@ pub struct EpModify {
     pub request_evd: Option<Evd>,
     /// Where connection events arrive.
     pub connect_evd: Option<Evd>,
+    /// How it connects by socket address.
+    pub comm: Comm,
     /// Attributes.
     pub attr: EpAttr,
 }
@@ -48,7 +50,15 @@ impl Ep {
             return Err(error::parameter(CALL, Subtype::Arg2, message));
         }
         self.0.check_modifiable(CALL, &control, mask)?;
-        self.0.change(CALL, &mut control, mask, new)
+        if mask.is_empty() {
+            return Ok(());
+        }
+        self.0.change(CALL, &mut control, mask, new)?;
+        drop(control);
+        if mask.contains(EpMask::SRQ_SOFT_HW) {
+            self.0.check_marks();
+        }
+        Ok(())
     }
 }
 
@@ -93,7 +103,10 @@ impl EpInner {
             connect: pick(EpMask::CONNECT_EVD_HANDLE, &new.connect_evd, &control.wiring.connect),
         };
         wiring.check_handles(call, self.ia).map_err(as_parameter)?;
-        let wanted = merged(&control.attr, &new.attr, mask);
+        let mut wanted = merged(&control.attr, &new.attr, mask);
+        if control.defaulted {
+            fill_in(&mut wanted, &attr::defaults(&ia, &wiring), mask);
+        }
         attr::check(call, &ia, &wanted, &wiring, ReturnType::InvalidParameter)?;
         let mut side = self.post.lock();
         let posted = side.recvs.outstanding();
@@ -118,6 +131,15 @@ impl EpInner {
         attr::rewire(self.id, &mut control.wiring, &old, &wanted, wiring)
             .map_err(|rule| error::parameter(call, Subtype::Arg3, rule))?;
         control.attr = wanted;
+        if mask.contains(EpMask::COMM) {
+            control.comm = new.comm;
+        }
+        if mask.contains(EpMask::SRQ_SOFT_HW) {
+            side.soft_mark = match control.attr.srq_soft_hw {
+                0 => u32::MAX,
+                mark => mark,
+            };
+        }
         if mask.contains(EpMask::PZ_HANDLE) {
             control.pz = new.pz.as_ref().map(PzRef::new);
             side.domain = new.pz.as_ref().map(|pz| pz.0.domain);
@@ -127,6 +149,20 @@ impl EpInner {
             side.configure(&control.attr, &control.wiring);
         }
         Ok(())
+    }
+}
+
+/// Attributes the consumer left to the provider are none of a direction without a dispatcher; when it gets one they are
+/// chosen, unless the consumer does so now.
+fn fill_in(wanted: &mut EpAttr, defaults: &EpAttr, mask: EpMask) {
+    if wanted.max_recv_dtos == 0 && !mask.contains(EpMask::MAX_RECV_DTOS) {
+        wanted.max_recv_dtos = defaults.max_recv_dtos;
+    }
+    if wanted.max_request_dtos == 0 && !mask.contains(EpMask::MAX_REQUEST_DTOS) {
+        wanted.max_request_dtos = defaults.max_request_dtos;
+    }
+    if wanted.max_request_iov == 0 && !mask.contains(EpMask::MAX_REQUEST_IOV) {
+        wanted.max_request_iov = defaults.max_request_iov;
     }
 }
 

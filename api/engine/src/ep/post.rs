@@ -46,9 +46,9 @@ pub(super) struct PostSide {
     pub(super) eager: bool,
     pub(super) freed: bool,
     state: EpState,
-    request: Verdict,
-    recv: Verdict,
-    limits: Limits,
+    pub(super) request: Verdict,
+    pub(super) recv: Verdict,
+    pub(super) limits: Limits,
     /// Receives posted before there is a channel; their tokens are the ring's.
     stored: Vec<Stored>,
 }
@@ -58,17 +58,17 @@ struct Stored {
     segments: Vec<LmrTriplet>,
 }
 
-struct Limits {
-    message: u64,
+pub(super) struct Limits {
+    pub(super) message: u64,
     rdma: u64,
-    send_iov: u32,
-    recv_iov: u32,
+    pub(super) send_iov: u32,
+    pub(super) recv_iov: u32,
     read_iov: u32,
     write_iov: u32,
     reads: u32,
 }
 
-type Segments = ArrayVec<Segment, MAX_IOV>;
+pub(super) type Segments = ArrayVec<Segment, MAX_IOV>;
 
 /// The post side, held.
 pub(super) type PostGuard<'a> = Guard<'a, PostSide>;
@@ -184,7 +184,7 @@ impl PostSide {
 
     /// Registered segments for what the consumer named; empty ones are left out. Gives the total length.
     #[inline]
-    fn resolve(
+    pub(super) fn resolve(
         &self,
         iov: &[LmrTriplet],
         access: Access,
@@ -319,8 +319,13 @@ impl EpInner {
             }
         }
         let wire = wire_flags(flags);
-        self.submit(side, call, Work { cookie, operation: kind.operation, flags }, |channel, token| {
-            channel.post_imm(kind.opcode, wire, token, &segments, total, target, immediate)
+        self.submit(side, call, Work { cookie, operation: kind.operation, flags }, |channel, token, quiet| {
+            let status =
+                channel.post_imm(kind.opcode, wire | quiet, token, &segments, total, target, immediate);
+            if status.0 >= 0 {
+                self.counts.posted.add(kind.operation, 1, total);
+            }
+            status
         })
     }
 
@@ -331,7 +336,7 @@ impl EpInner {
         mut side: PostGuard<'a>,
         call: &'static str,
         work: Work,
-        post: impl FnOnce(&Channel, u64) -> Status,
+        post: impl FnOnce(&Channel, u64, PostFlag) -> Status,
     ) -> Result<()> {
         if side.requests.is_full() {
             drop(side);
@@ -341,7 +346,7 @@ impl EpInner {
                 return Err(full(call));
             }
         }
-        let token = side.requests.push(work);
+        let (token, silent) = side.requests.push_request(work);
         if side.request == Verdict::Flush {
             return if side.flush_now(self, true) { Ok(()) } else { Err(full(call)) };
         }
@@ -350,7 +355,8 @@ impl EpInner {
             side.requests.unpush();
             return Err(self.post_refused(call, &side));
         };
-        let status = post(channel, token.into());
+        let quiet = if silent { PostFlag::UNSIGNALLED } else { PostFlag::NONE };
+        let status = post(channel, token.into(), quiet);
         if status.0 < 0 {
             return side.not_accepted(call, status, true);
         }
@@ -400,12 +406,19 @@ impl EpInner {
         }
         let Some(channel) = &side.channel else {
             side.stored.push(Stored { token, segments: iov.to_vec() });
+            self.counts.posted.add(DtoOperation::Receive, 1, total);
+            let marked = side.recvs.outstanding() > side.soft_mark;
+            drop(side);
+            if marked {
+                self.check_marks();
+            }
             return Ok(());
         };
         let status = channel.post_recv(PostFlag::NONE, token.into(), &segments, total);
         if status.0 < 0 {
             return side.not_accepted(CALL, status, false);
         }
+        self.counts.posted.add(DtoOperation::Receive, 1, total);
         if side.recvs.outstanding() > side.soft_mark.min(side.hard_mark) {
             drop(side);
             self.check_marks();
@@ -415,9 +428,12 @@ impl EpInner {
 
     /// Takes completions the provider has, so that work that is done leaves the rings.
     #[cold]
-    fn make_room(&self) {
+    pub(super) fn make_room(&self) {
         let evds = {
             let side = self.post.lock();
+            if let Some(channel) = &side.channel {
+                channel.settle();
+            }
             [side.request_evd.clone(), side.recv_evd.clone()]
         };
         let mut sequels = Sequels::new();
@@ -502,12 +518,16 @@ impl PostSide {
         } else {
             self.recvs.unpush()
         };
+        Err(self.refused(call, status))
+    }
+
+    pub(super) fn refused(&self, call: &'static str, status: Status) -> Error {
         let (kind, subtype) = status_map::returned(status);
-        Err(match status {
+        match status {
             Status::NO_RESOURCE => full(call),
             Status::FORKED => error::forked(call),
             _ => Error::new(call, kind, subtype, format!("the provider refused the post: {status:?}")),
-        })
+        }
     }
 }
 

@@ -18,6 +18,12 @@ pub(crate) struct Work {
     pub(crate) flags: CompletionFlags,
 }
 
+/// Marks work whose success the provider may keep silent.
+const SILENT: u32 = 1 << 31;
+
+/// Rings below this size hear of every request: there is little to save, and every place counts.
+const QUIET_FROM: u32 = 32;
+
 pub(crate) struct WorkRing {
     slots: Box<[Slot]>,
     /// Most outstanding; the slots may be more.
@@ -28,6 +34,10 @@ pub(crate) struct WorkRing {
     completed: AtomicU32,
     /// A graceful disconnect waits for the last of it.
     draining: AtomicBool,
+    /// Most in a row that the provider need not complete when they succeed.
+    quiet: u32,
+    /// How many of those were posted last, without another between.
+    run: AtomicU32,
     /// The windows of the binds among it, oldest first.
     binds: Mutex<VecDeque<ObjectId>>,
 }
@@ -35,7 +45,7 @@ pub(crate) struct WorkRing {
 #[derive(Default)]
 struct Slot {
     cookie: AtomicU64,
-    /// Operation in the low byte, flags above.
+    /// Operation in the low byte, flags above, [`SILENT`].
     meta: AtomicU32,
 }
 
@@ -49,6 +59,8 @@ impl WorkRing {
             posted: AtomicU32::new(0),
             completed: AtomicU32::new(0),
             draining: AtomicBool::new(false),
+            quiet: if limit < QUIET_FROM { 0 } else { limit / 4 },
+            run: AtomicU32::new(0),
             binds: Mutex::default(),
         }
     }
@@ -82,10 +94,27 @@ impl WorkRing {
     /// Producer: takes work in and gives its token. There is room: the caller asked [`WorkRing::is_full`].
     #[inline]
     pub(crate) fn push(&self, work: Work) -> u32 {
+        self.take_in(work, 0)
+    }
+
+    /// Producer: as [`WorkRing::push`], of a request: also whether its success may be kept silent.
+    #[inline]
+    pub(crate) fn push_request(&self, work: Work) -> (u32, bool) {
+        if self.quiet == 0 {
+            return (self.take_in(work, 0), false);
+        }
+        let run = self.run.load(Ordering::Relaxed);
+        let silent = work.flags.contains(CompletionFlags::SUPPRESS) && run < self.quiet;
+        self.run.store(if silent { run + 1 } else { 0 }, Ordering::Relaxed);
+        (self.take_in(work, if silent { SILENT } else { 0 }), silent)
+    }
+
+    #[inline]
+    fn take_in(&self, work: Work, mark: u32) -> u32 {
         let token = self.posted.load(Ordering::Relaxed);
         let slot = &self.slots[token as usize & (self.slots.len() - 1)];
         slot.cookie.store(work.cookie, Ordering::Relaxed);
-        slot.meta.store(work.operation as u32 | work.flags.bits() << 8, Ordering::Relaxed);
+        slot.meta.store(work.operation as u32 | work.flags.bits() << 8 | mark, Ordering::Relaxed);
         self.posted.store(token.wrapping_add(1), Ordering::Release);
         token
     }
@@ -94,16 +123,31 @@ impl WorkRing {
     pub(crate) fn unpush(&self) {
         let token = self.posted.load(Ordering::Relaxed);
         self.posted.store(token.wrapping_sub(1), Ordering::Release);
+        // Whatever it was, the next request is told of.
+        self.run.store(self.quiet, Ordering::Relaxed);
     }
 
-    /// Consumer: the oldest work, which is `token`'s if the provider keeps the order.
+    /// Consumer: the work of `token`, which is the oldest if the provider keeps the order. Older work whose success was
+    /// kept silent is done.
     #[inline]
     pub(crate) fn complete(&self, token: u32) -> Option<Work> {
         let next = self.completed.load(Ordering::Relaxed);
-        if token != next || self.posted.load(Ordering::Acquire) == next {
+        let ahead = token.wrapping_sub(next);
+        if ahead >= self.posted.load(Ordering::Acquire).wrapping_sub(next) {
             return None;
         }
-        Some(self.pop(next))
+        if ahead > 0 && !self.is_silent(next, token) {
+            return None;
+        }
+        Some(self.pop(token))
+    }
+
+    /// Whether all work from `from` to before `to` could succeed without a word.
+    #[cold]
+    fn is_silent(&self, from: u32, to: u32) -> bool {
+        let slot = |token: u32| &self.slots[token as usize & (self.slots.len() - 1)];
+        (0..to.wrapping_sub(from))
+            .all(|i| slot(from.wrapping_add(i)).meta.load(Ordering::Relaxed) & SILENT != 0)
     }
 
     /// Consumer: the oldest work, whatever it is.
@@ -136,7 +180,7 @@ impl WorkRing {
         let work = Work {
             cookie: slot.cookie.load(Ordering::Relaxed),
             operation: operation(meta & 0xFF),
-            flags: CompletionFlags::from_bits_retain(meta >> 8),
+            flags: CompletionFlags::from_bits_retain((meta & !SILENT) >> 8),
         };
         self.completed.store(next.wrapping_add(1), Ordering::Release);
         work
@@ -207,6 +251,24 @@ mod tests {
         assert!(!ring.is_past(mark));
         ring.complete(token);
         assert!(ring.is_past(mark));
+    }
+
+    #[test]
+    fn a_completion_tells_of_silent_work_before_it_and_of_no_other() {
+        let ring = WorkRing::new(64, CompletionFlags::empty());
+        let loud = Work { flags: CompletionFlags::empty(), ..work(9) };
+        for round in 0..10 {
+            let pushed: Vec<_> =
+                (0..5).map(|i| ring.push_request(if i == 3 { loud } else { work(i) })).collect();
+            assert_eq!(pushed.iter().map(|p| p.1).collect::<Vec<_>>(), [true, true, true, false, true]);
+            assert_eq!(ring.complete(pushed[4].0), None, "the fourth should have been told of");
+            assert_eq!(ring.complete(pushed[3].0), Some(loud), "round {round}");
+            assert_eq!(ring.complete(pushed[2].0), None, "done already");
+            assert_eq!((ring.outstanding(), ring.complete(pushed[4].0)), (1, Some(work(4))));
+        }
+        let silent = (0..64).map(|i| ring.push_request(work(i)).1).collect::<Vec<_>>();
+        let longest = silent.split(|silent| !silent).map(<[bool]>::len).max();
+        assert_eq!((longest, ring.is_full()), (Some(16), true));
     }
 
     #[test]

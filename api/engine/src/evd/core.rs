@@ -10,6 +10,7 @@ use dat_types::{CompletionFlags, DtoCompletion, DtoOperation, Event, EventData, 
 use super::EvdInner;
 use super::streams::Stream;
 use crate::cno::Cno;
+use crate::counters::EvdCounts;
 use crate::ep::{EpInner, Work, WorkRing};
 use crate::sequel::{Sequel, Sequels};
 use crate::srq::{Srq, Unreaped};
@@ -39,6 +40,7 @@ pub(crate) struct Core {
     pub(crate) aborted: bool,
     /// Somebody sleeps, or an application armed the descriptor.
     pub(crate) armed: bool,
+    pub(crate) counts: EvdCounts,
     /// What notifications trigger.
     pub(crate) cno: Option<Cno>,
     /// The provider's queue could not be armed on behalf of the notification object.
@@ -93,6 +95,7 @@ impl Core {
             waitable: true,
             aborted: false,
             armed: false,
+            counts: EvdCounts::default(),
             cno: None,
             unattended: false,
             qlen,
@@ -114,6 +117,8 @@ impl Core {
         if self.taken == self.filled {
             self.taken = 0;
             self.filled = queue.poll(&mut self.batch);
+            self.counts.polls += 1;
+            self.counts.polls_found += self.filled as u64;
         }
         self.filled > 0
     }
@@ -181,6 +186,12 @@ impl Core {
     /// Whether a graceful disconnect waits for completions from here.
     pub(crate) fn has_draining(&self) -> bool {
         self.feeders.iter().filter_map(|slot| slot.feeder.as_ref()).any(|feeder| feeder.ring.is_draining())
+    }
+
+    /// The endpoints it waits for.
+    pub(crate) fn draining(&self) -> Vec<Arc<EpInner>> {
+        let feeders = self.feeders.iter().filter_map(|slot| slot.feeder.as_ref());
+        feeders.filter(|feeder| feeder.ring.is_draining()).map(|feeder| feeder.ep.clone()).collect()
     }
 
     /// Events that can be queued while there is still room for all work the feeders may have outstanding.
@@ -372,6 +383,9 @@ impl EvdInner {
             if work.operation == DtoOperation::ReceiveWithInvalidate {
                 sequels.push(Sequel::WindowEnded { ep: feeder.ep.clone(), context: completion.imm });
             }
+        }
+        if receive && success {
+            feeder.ep.counts.received.add(work.operation, completion.length.into());
         }
         let status = status_map::completed(completion.status);
         let data = feeder.ring.event(feeder.ep.id, work, status, completion.length.into(), completion.imm);

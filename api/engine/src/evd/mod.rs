@@ -21,6 +21,7 @@ pub use wait::WaitError;
 
 use crate::cno::Cno;
 use crate::context::{Context, object_calls};
+use crate::counters::EvdBase;
 use crate::error;
 use crate::ia::{Ia, IaInner};
 use crate::lock::Lock;
@@ -44,6 +45,7 @@ pub(crate) struct EvdInner {
     spin: std::time::Duration,
     fork: ForkGuard,
     context: Context,
+    pub(crate) counted: EvdBase,
 }
 
 /// What `dat_evd_query` tells.
@@ -91,6 +93,7 @@ impl Ia {
         };
         let evd = Evd::new(&self.inner, min_qlen as u32, flags, queue);
         self.inner.objects.lock().evds.insert(evd.0.id, evd.clone());
+        self.inner.count(IaCounter::EvdCreate);
         Ok(evd)
     }
 }
@@ -109,6 +112,7 @@ impl Evd {
             spin: ia.spin,
             fork: ForkGuard::new(),
             context: Context::default(),
+            counted: EvdBase::default(),
         }))
     }
 
@@ -139,6 +143,8 @@ impl Evd {
             return Err(self.refused("dat_evd_dequeue", &core));
         }
         let event = self.0.next_event(&mut core, &mut sequels);
+        core.counts.dequeues += 1;
+        core.counts.dequeues_found += u64::from(event.is_some());
         drop(core);
         if sequels.is_empty() {
             return Ok(event);
@@ -159,6 +165,8 @@ impl Evd {
             return Err(self.refused("dat_evd_dequeue", &core));
         }
         let count = self.0.next_completions(&mut core, out, &mut sequels);
+        core.counts.dequeues += 1;
+        core.counts.dequeues_found += u64::from(count > 0);
         drop(core);
         if !sequels.is_empty() {
             sequel::perform(sequels);
@@ -278,6 +286,7 @@ impl Evd {
         }
         if let Some(ia) = self.0.owner.upgrade() {
             ia.objects.lock().evds.remove(&self.0.id);
+            ia.count(IaCounter::EvdFree);
         }
         Ok(())
     }
@@ -382,6 +391,7 @@ impl EvdInner {
         if core.is_full() {
             self.harvest(&mut core, &mut sequels);
         }
+        core.counts.connection_events += u64::from(matches!(data, EventData::Connection { .. }));
         let fits = core.push(Queued { event: Event { evd: self.id, data }, notify: true, _held: None });
         if fits {
             self.notified(&core);

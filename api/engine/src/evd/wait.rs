@@ -96,6 +96,7 @@ impl Evd {
             return Err(error::state(CALL, subtype, message));
         }
         core.gate = Gate::Waited;
+        core.counts.waits += 1;
         Ok(())
     }
 
@@ -121,6 +122,7 @@ impl Evd {
         if timeout == Timeout::ZERO {
             return Err(expired(queued));
         }
+        self.0.core.lock().counts.waits_blocked += 1;
         // Connection events come from the provider by way of its event descriptor.
         let connections = self.0.flags.intersects(EvdFlags::CONNECTION | EvdFlags::CR);
         let watches = |events: BorrowedFd<'_>| self.0.sleeper.watches(self.0.queue.as_deref(), events);
@@ -171,7 +173,10 @@ impl Evd {
         self.0.harvest_to(&mut core, &mut sequels, threshold);
         let ready = core.events.len() >= threshold && (!blocking || core.notifications > 0);
         let look = match ready.then(|| core.pop()).flatten() {
-            Some(event) => Look::Event(event, core.events.len() as u32),
+            Some(event) => {
+                core.counts.waits_notified += u64::from(blocking);
+                Look::Event(event, core.events.len() as u32)
+            }
             None => Look::Nothing(core.events.len() as u32),
         };
         drop(core);

@@ -13,7 +13,7 @@ use std::sync::{Arc, Weak};
 use dat_plugin::host::{ForkGuard, Listener};
 use dat_plugin::{Event, RejectReason, Status};
 use dat_types::{
-    Comm, CompletionFlags, Error, EvdFlags, EventData, ObjectId, PspFlags, Qos, Result, ReturnType, Subtype,
+    Comm, CompletionFlags, Error, EvdFlags, EventData, IaCounter, ObjectId, PspFlags, Qos, Result, ReturnType, Subtype,
 };
 use parking_lot::Mutex;
 
@@ -85,6 +85,13 @@ impl Ia {
             Ok(listener) => {
                 point.conn_qual.store(listener.port(), Ordering::Release);
                 *point.listener.lock() = Some(listener);
+                self.inner.count(IaCounter::CmListen);
+                match &point.kind {
+                    Kind::Public(_) if conn_qual == 0 => self.inner.count(IaCounter::PspCreateAny),
+                    Kind::Public(_) => self.inner.count(IaCounter::PspCreate),
+                    Kind::Reserved(_) => self.inner.count(IaCounter::RspCreate),
+                    Kind::Common(..) => {}
+                }
                 Ok(point)
             }
             Err(failure) => {
@@ -147,6 +154,13 @@ impl Point {
     fn free(&self, call: &'static str) -> Result<()> {
         self.check(call)?;
         let ia = self.owner.upgrade();
+        if let Some(ia) = &ia {
+            match &self.kind {
+                Kind::Public(_) => ia.count(IaCounter::PspFree),
+                Kind::Reserved(_) => ia.count(IaCounter::RspFree),
+                Kind::Common(..) => {}
+            }
+        }
         let _ports = ia.as_ref().map(|ia| ia.ports.lock());
         if self.life.load(Ordering::Acquire) != LIVE {
             return match self.life.compare_exchange(SPENT, FREED, Ordering::AcqRel, Ordering::Acquire) {
@@ -244,12 +258,14 @@ impl Point {
 
 /// A request arrived. What cannot be delivered is refused, so that the peer does not hang (decision D-28).
 pub(crate) fn on_request(ia: &Arc<IaInner>, event: &Event) {
+    ia.count(IaCounter::CmReqRx);
     let _ports = ia.ports.lock();
     let point = ia.objects.lock().points.get(&ObjectId(event.user)).cloned();
     // One value, offered here: what the local consumer asks is checked at connect, what a peer asks is checked here.
     let qos = Qos(event.qos);
     let offered = qos == Qos::BEST_EFFORT || (qos.is_defined() && ia.attr().qos & qos.0 == qos.0);
     let delivered = offered && point.is_some_and(|point| point.deliver(ia, &Asked::new(event)));
+    ia.count(if delivered { IaCounter::SpCr } else { IaCounter::CmErrRejTx });
     if !delivered && let Ok(device) = ia.device("dat_cr_reject") {
         device.reject(event.request, RejectReason::PROVIDER, &[]);
     }

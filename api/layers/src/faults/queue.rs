@@ -69,15 +69,13 @@ impl FaultyQueue {
         let mut batch = [Completion::default(); 32];
         loop {
             let count = over.below.poll(&mut batch);
-            if count > 0 {
-                let (feeders, now) = (over.feeders(), Instant::now());
-                for completion in &batch[..count] {
-                    let feeder = feeders.get(&completion.user).cloned();
-                    held.take_in(faults, *completion, feeder, now);
-                }
-            }
-            if count < batch.len() {
+            if count == 0 {
                 break;
+            }
+            let (feeders, now) = (over.feeders(), Instant::now());
+            for completion in &batch[..count] {
+                let feeder = feeders.get(&completion.user).cloned();
+                held.take_in(faults, *completion, feeder, now);
             }
         }
         held.hand_out(out)

@@ -51,6 +51,11 @@ impl<T: Copy> List<T> {
         self.count == 0
     }
 
+    /// Whether one more post with so many segments fits.
+    pub fn has_room(&self, segments: usize) -> bool {
+        self.count < BATCH && SEGMENTS - self.used >= segments
+    }
+
     /// Forgets them.
     pub fn clear(&mut self) {
         (self.count, self.used) = (0, 0);
@@ -58,7 +63,7 @@ impl<T: Copy> List<T> {
 
     /// Room for one more post with these segments; the copy of the segments and the place of the post.
     fn room(&mut self, segments: &[Segment]) -> Option<(&[Segment], &mut T)> {
-        if self.count == BATCH || SEGMENTS - self.used < segments.len() {
+        if !self.has_room(segments.len()) {
             return None;
         }
         let own = &mut self.segments[self.used..self.used + segments.len()];

@@ -5,10 +5,8 @@
 use std::ptr;
 
 use super::inspect::C_ROOT;
-use super::load::{Loaded, LoadError, Tables, loader_said};
-use crate::ops::{
-    CModule, ChannelOps, DeviceOps, ListenerOps, ProbeOps, ProviderOps, QueueOps, SrqOps, Str,
-};
+use super::load::{LoadError, Loaded, Tables, loader_said};
+use crate::ops::{CModule, ChannelOps, DeviceOps, ListenerOps, ProbeOps, ProviderOps, QueueOps, SrqOps, Str};
 
 /// A table of functions led by its size and a word that must be 0, as all are.
 ///
@@ -32,10 +30,7 @@ ops!(ProviderOps, DeviceOps, ChannelOps, QueueOps, SrqOps, ListenerOps, ProbeOps
 const MOST_TEXT: usize = 1024;
 
 /// Gets at the tables of a library, which is never unloaded afterwards.
-pub(super) fn load(
-    library: libloading::os::unix::Library,
-    noted: (u32, u32),
-) -> Result<Loaded, LoadError> {
+pub(super) fn load(library: libloading::os::unix::Library, noted: (u32, u32)) -> Result<Loaded, LoadError> {
     // SAFETY: a symbol of this name is such a function, by the plugin interface; `include/dat_plugin.h` declares it.
     let module = unsafe {
         let root = library
@@ -63,7 +58,8 @@ pub(super) fn load(
     let module = unsafe { &*module };
     let abi = (module.abi_major, module.abi_minor);
     if abi != noted {
-        let what = format!("the module is for interface {}.{}, the note for {}.{}", abi.0, abi.1, noted.0, noted.1);
+        let what =
+            format!("the module is for interface {}.{}, the note for {}.{}", abi.0, abi.1, noted.0, noted.1);
         return Err(broken(what));
     }
     let text = |what: &str, text: Str| {
@@ -73,8 +69,11 @@ pub(super) fn load(
         // SAFETY: constant text of a library that stays loaded, of a sane length.
         Ok(unsafe { text.text() }.into_owned())
     };
-    let texts =
-        [text("name", module.name)?, text("version", module.version)?, text("description", module.description)?];
+    let texts = [
+        text("name", module.name)?,
+        text("version", module.version)?,
+        text("description", module.description)?,
+    ];
     let tables = Tables {
         provider: table(module.provider)?.ok_or_else(|| missing::<ProviderOps>())?,
         device: table(module.device)?.ok_or_else(|| missing::<DeviceOps>())?,

@@ -113,6 +113,12 @@ impl Channel {
         unsafe { (self.device.0.tables.channel.post_atomic)(self.object.ctx, request) }
     }
 
+    /// Completes the last success that was kept silent.
+    pub fn settle(&self) {
+        // SAFETY: the plugin's own object.
+        unsafe { (self.device.0.tables.channel.settle)(self.object.ctx) }
+    }
+
     /// Posts the binding of a window to a range with remote rights, or its end: the window's new key.
     pub fn bind(
         &self,

@@ -237,17 +237,15 @@ impl provider::Channel for BelowChannel {
     fn bind(&self, request: &BindRequest) -> Result<u32, Status> {
         let mut rkey = 0;
         // SAFETY: see above, and a place for the answer.
-        let status =
-            unsafe { (self.device.0.tables.channel.bind)(self.object.ctx, request, &raw mut rkey) };
+        let status = unsafe { (self.device.0.tables.channel.bind)(self.object.ctx, request, &raw mut rkey) };
         if status.0 < 0 { Err(status) } else { Ok(rkey) }
     }
 
     fn post_list(&self, requests: &[Request]) -> (usize, Status) {
         let (ops, mut posted) = (self.device.0.tables.channel, 0);
         // SAFETY: see above, and a place for the answer.
-        let status = unsafe {
-            (ops.post_list)(self.object.ctx, requests.as_ptr(), requests.len(), &raw mut posted)
-        };
+        let status =
+            unsafe { (ops.post_list)(self.object.ctx, requests.as_ptr(), requests.len(), &raw mut posted) };
         (posted.min(requests.len()), status)
     }
 
@@ -322,7 +320,6 @@ impl provider::Listener for BelowListener {
 
 /// The provider of a device that was made in this process; it is never asked to open one.
 struct Made<D>(PhantomData<fn() -> D>);
-
 
 impl<D: provider::Device> Provider for Made<D> {
     type Device = D;

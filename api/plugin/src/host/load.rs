@@ -242,11 +242,7 @@ impl fmt::Debug for Plugin {
 const RTLD_NODELETE: i32 = 0x1000;
 
 /// The root of a plugin in Rust.
-fn rust_root(
-    library: libloading::os::unix::Library,
-    symbol: &str,
-    minor: u32,
-) -> Result<Loaded, LoadError> {
+fn rust_root(library: libloading::os::unix::Library, symbol: &str, minor: u32) -> Result<Loaded, LoadError> {
     // SAFETY: a symbol of this name is a header of abi_stable's, by `export_provider`; `upgrade` compares its magic
     // number and version before anything else is read; the library is never unloaded.
     let header = unsafe {

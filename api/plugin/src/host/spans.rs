@@ -140,6 +140,17 @@ impl SpanTable {
         Ok(Segment { addr, len, lkey })
     }
 
+    /// Whether `addr..addr + len` lies inside of registration `context`, whatever its domain and rights.
+    pub fn covers(&self, context: u32, addr: u64, len: u32) -> bool {
+        let index = (context & 0xFFFF) as usize;
+        let control = self.control();
+        let current = control.generation.get(index).is_some_and(|known| *known as u32 == context >> 16);
+        let Some(Some(registration)) = control.owned.get(index).filter(|_| current) else { return false };
+        let offset = addr.wrapping_sub(registration.memory().addr());
+        let room = registration.memory().len();
+        offset <= room && room - offset >= u64::from(len)
+    }
+
     #[inline]
     fn entry(&self, context: u32) -> Option<&Entry> {
         let index = (context & 0xFFFF) as usize;

@@ -185,7 +185,20 @@ fn an_unsignalled_success_is_silent_and_a_failure_is_not() {
     let bytes = [a.segment(&mine, 0, 1, Access::LOCAL_READ)];
     let remote = Remote { addr: theirs.memory.addr(), rkey: theirs.keys.rkey ^ 1, len: 0 };
     a.channel.post(Opcode::WRITE, PostFlag::UNSIGNALLED, 2, &bytes, 1, remote);
-    assert_eq!(a.sent(), [(2, Done::REMOTE_ACCESS, 0)]);
+    assert_eq!(a.sent(), [(2, Done::REMOTE_ACCESS, 0)], "which says that the first one succeeded");
+}
+
+#[test]
+fn the_last_silent_success_completes_when_the_channel_stops() {
+    let (a, b) = connected("silent", &[]);
+    for token in [1, 2] {
+        assert_eq!(b.recv(token, &[]), Status::OK);
+        assert_eq!(a.send(token, PostFlag::UNSIGNALLED, &[]), Status::OK);
+    }
+    assert_eq!(a.send(3, PostFlag::UNSIGNALLED, &[]), Status::OK, "waits for a receive");
+    b.channel.disconnect();
+    a.expect(EventKind::DISCONNECTED);
+    assert_eq!(a.sent(), [(2, Done::SUCCESS, 0)]);
 }
 
 #[test]

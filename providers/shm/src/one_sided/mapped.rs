@@ -8,8 +8,8 @@ use dat_kit::Stretch;
 use super::target::List;
 use crate::bytes;
 use crate::link::Link;
-use dat_sync::Lock;
 use crate::segment::{map_shared, unmap};
+use dat_sync::Lock;
 
 /// The mapped memory of one peer device.
 #[derive(Default)]

@@ -179,6 +179,7 @@ fn defaults_modified(t: &Bench) -> Outcome {
         request_evd: Some(a.request.clone()),
         connect_evd: Some(a.conn.clone()),
         attr: attr(&a)?,
+        ..EpModify::default()
     };
     let mask = EpMask::PZ_HANDLE
         | EpMask::RECV_EVD_HANDLE

@@ -7,6 +7,7 @@ clauses! {
     48 "without a time-out an attempt lasts until it is answered" => infinite;
     49 "a time-out: TIMED_OUT, not earlier, DISCONNECTED" => times_out;
     50 "a quality of service that is not offered: MODEL_NOT_SUPPORTED, nothing happens" => qos_missing;
+    51 "a quality of service the peer does not offer: NON_PEER_REJECTED" => qos_refused;
     52 "nobody listens: NON_PEER_REJECTED" => nobody_listens;
     53 "the peer's dispatcher of requests is full: NON_PEER_REJECTED" => backlog_full;
     54 "the peer goes away during the set-up: NON_PEER_REJECTED" => peer_vanishes;
@@ -64,6 +65,24 @@ fn qos_missing(t: &Bench) -> Outcome {
     t.refused("connect", result, ReturnType::ModelNotSupported)?;
     a.is_in(EpState::Unconnected)?;
     a.quiet(&a.conn, "A's connect dispatcher")
+}
+
+/// A quality of service that A's adapter offers and B's does not.
+pub(super) fn qos_only_here(a: &Side, b: &RemoteSide) -> Result<Qos, Stop> {
+    let (here, there) = (a.ia.provider_query()?.qos_supported.0, b.qos()?);
+    let all = [Qos::HIGH_THROUGHPUT, Qos::LOW_LATENCY, Qos::ECONOMY, Qos::PREMIUM];
+    match all.into_iter().find(|qos| here & qos.0 != 0 && there & qos.0 == 0) {
+        Some(qos) => Ok(qos),
+        None => not_supported("both adapters offer the same qualities of service"),
+    }
+}
+
+fn qos_refused(t: &Bench) -> Outcome {
+    let (a, b) = t.sides()?;
+    let qos = qos_only_here(&a, &b)?;
+    a.ep.connect(&ConnectOptions { qos, ..a.towards(&b) })?;
+    a.told(ConnectionKind::NonPeerRejected)?;
+    a.is_in(EpState::Disconnected)
 }
 
 fn nobody_listens(t: &Bench) -> Outcome {

@@ -83,6 +83,7 @@ fn each_field(t: &Bench) -> Outcome {
         request_evd: Some(evd.clone()),
         connect_evd: Some(evd.clone()),
         attr: EpAttr::default(),
+        ..EpModify::default()
     };
     let shown = || {
         let param = a.ep.query()?;

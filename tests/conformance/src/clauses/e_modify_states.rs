@@ -35,6 +35,7 @@ fn equipped(t: &Bench) -> Result<(Asked, Ep), Stop> {
         request_evd: Some(a.request.clone()),
         connect_evd: Some(a.conn.clone()),
         attr: AttrSpec::default().over(&a.ia)?,
+        ..EpModify::default()
     };
     let mask = EpMask::PZ_HANDLE
         | EpMask::RECV_EVD_HANDLE

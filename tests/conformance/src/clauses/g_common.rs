@@ -16,22 +16,12 @@ clauses! {
 }
 
 /// A common service point of A's on a free port.
-fn listen(a: &Side) -> Result<Csp, Stop> {
+pub(super) fn listen(a: &Side) -> Result<Csp, Stop> {
     let address: IpAddr = a.ia.query()?.address;
     Ok(a.ia.csp_create(Comm::of(address), SocketAddr::new(address, 0), &a.crs)?)
 }
 
-fn none(t: &Bench) -> Outcome {
-    let a = t.side()?;
-    let csp = listen(&a)?;
-    let param = csp.query()?;
-    same("dispatcher", param.evd.id(), a.crs.id())?;
-    holds(param.address.port() >= 1024, format!("port {}", param.address.port()))?;
-    let strange = Comm { kind: 2, ..param.comm };
-    t.refused("datagrams", a.ia.csp_create(strange, param.address, &a.crs), ReturnType::CommNotSupported)?;
-    let group = SocketAddr::from((Ipv4Addr::new(224, 0, 0, 1), 0));
-    let comm = Comm::of(group.ip());
-    t.refused("a multicast address", a.ia.csp_create(comm, group, &a.crs), ReturnType::InvalidAddress)?;
+fn none(_t: &Bench) -> Outcome {
     not_supported("every provider has them")
 }
 
@@ -39,9 +29,17 @@ fn in_use(t: &Bench) -> Outcome {
     let a = t.side()?;
     let csp = listen(&a)?;
     let param = csp.query()?;
+    same("dispatcher", param.evd.id(), a.crs.id())?;
+    holds(param.address.port() >= 1024, format!("port {}", param.address.port()))?;
     let result = a.ia.csp_create(param.comm, param.address, &a.crs);
     t.refused("the same address", result, ReturnType::PortInUse)?;
+    let strange = Comm { kind: 2, ..param.comm };
+    t.refused("datagrams", a.ia.csp_create(strange, param.address, &a.crs), ReturnType::CommNotSupported)?;
+    let group = SocketAddr::from((Ipv4Addr::new(224, 0, 0, 1), 0));
+    let comm = Comm::of(group.ip());
+    t.refused("a multicast address", a.ia.csp_create(comm, group, &a.crs), ReturnType::InvalidAddress)?;
     csp.free()?;
+    t.refused("a second time", csp.free(), ReturnType::InvalidHandle)?;
     t.until("a service point where one was freed", || {
         Ok(a.ia.csp_create(param.comm, param.address, &a.crs).is_ok())
     })

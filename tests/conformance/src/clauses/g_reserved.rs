@@ -166,10 +166,8 @@ fn first(t: &Bench) -> Outcome {
 }
 
 fn second(t: &Bench) -> Outcome {
-    let (Asked { b, .. }, rsp) = passive(t)?;
+    let (Asked { a, b, .. }, rsp) = passive(t)?;
     let other = t.remote()?;
-    let a = t.side()?;
-    // The address is the same for all adapters of this process; the qualifier is what counts.
     other.connect_to(&a, rsp.conn_qual(), b"", t.long().as_millis() as u64)?;
     other.told(ConnectionKind::NonPeerRejected)?;
     b.quiet(b.conn, "the first one's connect dispatcher")

@@ -28,7 +28,7 @@ clauses! {
 /// A notification object with one dispatcher of software events.
 fn notified(a: &Side, agent: Option<Agent>) -> Result<(Cno, Evd), Stop> {
     let cno = a.ia.cno_create(agent)?;
-    let evd = a.ia.evd_create_with_cno(64, EvdFlags::SOFTWARE, Some(&cno))?;
+    let evd = a.ia.evd_create_with_cno(64, Some(&cno), EvdFlags::SOFTWARE)?;
     Ok((cno, evd))
 }
 
@@ -86,14 +86,15 @@ fn triggered(t: &Bench) -> Outcome {
     let cno = a.ia.cno_create(None)?;
     // Events of every kind: of a connection, and completions, which only the provider knows of at first.
     let [recv, conn] = [EvdFlags::DTO, EvdFlags::CONNECTION];
-    let recv = a.ia.evd_create_with_cno(64, recv, Some(&cno))?;
-    let conn = a.ia.evd_create_with_cno(64, conn, Some(&cno))?;
+    let recv = a.ia.evd_create_with_cno(64, Some(&cno), recv)?;
+    let conn = a.ia.evd_create_with_cno(64, Some(&cno), conn)?;
     let attr = AttrSpec::default().over(&a.ia)?;
     let ep = a.ia.ep_create(Some(&a.pz), Some(&recv), Some(&a.request), Some(&conn), Some(&attr))?;
     ep.connect(&a.towards(&b))?;
     b.accept(&b.request()?, b"")?;
     gives(t, &cno, &conn)?;
     a.told_on(&conn, ConnectionKind::Established)?;
+    b.told(ConnectionKind::Established)?;
     ep.post_recv(&[a.lmr.triplet(0, 64)], 1, PLAIN)?;
     let waits = std::thread::scope(|scope| {
         let waiter = scope.spawn(|| cno.wait(Timeout::from(t.long())));
@@ -251,7 +252,7 @@ fn readable(cno: &Cno, patience: Duration) -> Result<bool, Stop> {
 fn fd(t: &Bench) -> Outcome {
     let a = t.side()?;
     let cno = a.ia.cno_fd_create()?;
-    let evd = a.ia.evd_create_with_cno(64, EvdFlags::SOFTWARE, Some(&cno))?;
+    let evd = a.ia.evd_create_with_cno(64, Some(&cno), EvdFlags::SOFTWARE)?;
     same("proxy", cno.query()?.proxy, CnoProxy::Fd)?;
     holds(!readable(&cno, t.short())?, "readable before anything happened")?;
     evd.post_se(1)?;

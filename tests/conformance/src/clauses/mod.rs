@@ -4,16 +4,25 @@ pub(crate) mod a_completion_modes;
 pub(crate) mod a_ep_create;
 pub(crate) mod b_connect;
 pub(crate) mod b_connect_data;
+pub(crate) mod c_dup_connect;
 pub(crate) mod d_disconnect;
 pub(crate) mod d_disconnect_states;
 pub(crate) mod e_modify;
 pub(crate) mod e_modify_states;
 pub(crate) mod f_endpoint;
+pub(crate) mod g_common;
+pub(crate) mod g_reserved;
 pub(crate) mod g_service_points;
+pub(crate) mod h_cno;
 pub(crate) mod h_evd;
 pub(crate) mod i_transfer;
 pub(crate) mod j_memory;
-pub(crate) mod l_ia_registry;
+pub(crate) mod j_windows;
+pub(crate) mod k_srq;
+pub(crate) mod l_extensions;
+pub(crate) mod l_ia;
+pub(crate) mod l_objects;
+pub(crate) mod l_registry;
 
 /// One line of a chapter's table; what it needs goes in front of the function.
 macro_rules! clauses {

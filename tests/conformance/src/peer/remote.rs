@@ -308,6 +308,11 @@ impl RemoteSide {
         self.tell(Command::Store { lmr: self.lmr, offset, bytes: bytes.to_vec() })
     }
 
+    /// Bytes into another region of B's.
+    pub(crate) fn store_in(&self, lmr: u32, offset: u64, bytes: &[u8]) -> Outcome {
+        self.tell(Command::Store { lmr, offset, bytes: bytes.to_vec() })
+    }
+
     pub(crate) fn load(&self, offset: u64, len: u32) -> Result<Vec<u8>, Stop> {
         match self.peer.call(Command::Load { lmr: self.lmr, offset, len })? {
             Answer::Bytes(bytes) => Ok(bytes),

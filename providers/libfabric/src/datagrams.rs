@@ -1,0 +1,563 @@
+//! Connections over a datagram endpoint. All connections of a device share one endpoint; messages carry the receiving
+//! channel in their tag, and frames ([`crate::frames`]) make and end connections. A listener has an endpoint of its own
+//! at the port's address, only to be found there.
+
+use std::cell::UnsafeCell;
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use dat_plugin::{ConnectParam, Event, EventKind, Failure, SockAddr, Status};
+use libfabric_sys::consts::*;
+use libfabric_sys::inline::*;
+use libfabric_sys::ops::Iovec;
+use libfabric_sys::types::*;
+use parking_lot::Mutex;
+
+use crate::address::Raw;
+use crate::channel::{Chan, Phase, State};
+use crate::connect::port_of;
+use crate::device::Dev;
+use crate::endpoint::{Errno, Link};
+use crate::fabric::{Fabric, Info};
+use crate::frames::{Body, FRAME, Frame};
+use crate::memory::{Mr, Regions};
+use crate::status;
+use crate::wire::{Bell, Hello, Kind, PAYLOAD};
+use crate::work::{Context, Role};
+
+/// Tag of frames; messages have others.
+const FRAME_TAG: u64 = 0;
+
+/// Tag of messages to a channel: its number and a part of its secret, so that late messages of an earlier channel of the
+/// number find no receive.
+fn tag_of(chan: u32, secret: u64) -> u64 {
+    1 << 62 | u64::from(chan) << 32 | u64::from(secret as u32)
+}
+
+/// Receives for frames, of the device's endpoint and of each port's.
+const FRAMES_IN: u32 = 128;
+const PORT_FRAMES_IN: u32 = 32;
+const FRAMES_OUT: u32 = 256;
+
+/// The datagram side of a device.
+pub struct Datagrams {
+    main: Arc<Port>,
+    /// The device's address as peers' tables take it.
+    name: Raw,
+    out: Mutex<Outbox>,
+    ports: Mutex<HashMap<u32, Arc<Port>>>,
+    next_port: std::sync::atomic::AtomicU32,
+    peers: Mutex<HashMap<Vec<u8>, fi_addr_t>>,
+    requests: Mutex<HashMap<u64, Asked>>,
+    next_request: AtomicU64,
+    /// Handshake frames libfabric has not taken yet: destination, bytes, channel they are of.
+    waiting: Mutex<VecDeque<(fi_addr_t, Vec<u8>, u32)>>,
+}
+
+/// An endpoint with receives for frames.
+pub struct Port {
+    id: u32,
+    ep: *mut fid_ep,
+    info: Info,
+    user: u64,
+    port: AtomicU64,
+    frames: Box<[Slot]>,
+    mr: Option<Mr>,
+    _fabric: Arc<Fabric>,
+}
+
+// SAFETY: a thread-safe object; a slot's bytes belong to libfabric while it has them, and to the one thread that takes
+// completions otherwise.
+unsafe impl Send for Port {}
+// SAFETY: as above.
+unsafe impl Sync for Port {}
+
+struct Slot {
+    context: Context,
+    bytes: UnsafeCell<[u8; FRAME]>,
+}
+
+/// Frames on their way out.
+struct Outbox {
+    slots: Box<[Slot]>,
+    free: Vec<u32>,
+    /// Channel each frame is of, for when it fails.
+    chans: Box<[u32]>,
+    mr: Option<Mr>,
+}
+
+/// A request the engine knows of.
+struct Asked {
+    hello: Hello,
+    from: fi_addr_t,
+    port: u64,
+}
+
+/// Context numbers of a port's frames begin here.
+const PORT_SHIFT: u32 = 8;
+
+fn slots(count: u32, role: Role, id: u32) -> Box<[Slot]> {
+    let slot = |index| Slot {
+        context: Context::new(role, id << PORT_SHIFT | index),
+        bytes: UnsafeCell::new([0; FRAME]),
+    };
+    (0..count).map(slot).collect()
+}
+
+fn registered(fabric: &Arc<Fabric>, regions: &Regions, slots: &[Slot]) -> Result<Option<Mr>, Failure> {
+    if fabric.limits.mr_mode & FI_MR_LOCAL == 0 {
+        return Ok(None);
+    }
+    let len = std::mem::size_of_val(slots) as u64;
+    let key = if fabric.limits.mr_mode & FI_MR_PROV_KEY != 0 { 0 } else { regions.secret(fabric.limits.mr_key_size) };
+    Mr::new(fabric, slots.as_ptr() as u64, len, FI_SEND | FI_RECV, key, ptr::null_mut())
+        .map(Some)
+        .map_err(|errno| status::failure(fabric.library, "fi_mr_reg of frames", errno.into()))
+}
+
+impl Port {
+    fn open(
+        fabric: &Arc<Fabric>,
+        regions: &Regions,
+        info: Info,
+        (id, user, count): (u32, u64, u32),
+    ) -> Result<Arc<Port>, Failure> {
+        let frames = slots(count, Role::FrameIn, id);
+        let mr = registered(fabric, regions, &frames)?;
+        let mut port = Port {
+            id,
+            ep: ptr::null_mut(),
+            info,
+            user,
+            port: AtomicU64::new(0),
+            frames,
+            mr,
+            _fabric: fabric.clone(),
+        };
+        // SAFETY: open objects; `port` closes the endpoint if a later step fails.
+        unsafe {
+            let made = fi_endpoint(fabric.domain, port.info.head, &mut port.ep, ptr::null_mut());
+            fabric.check("fi_endpoint", made)?;
+            fabric.check("an endpoint's address table", fi_bind(port.ep.cast(), fabric.av.cast(), 0))?;
+            let bound = fi_bind(port.ep.cast(), fabric.cq.cast(), FI_SEND | FI_RECV);
+            fabric.check("an endpoint's queue", bound)?;
+            fabric.check("fi_enable", fi_enable(port.ep))?;
+        }
+        port.port.store(port_of(port.ep), Ordering::Relaxed);
+        let port = Arc::new(port);
+        for index in 0..count {
+            port.post(index)
+                .map_err(|errno| status::failure(fabric.library, "receives for frames", errno.into()))?;
+        }
+        Ok(port)
+    }
+
+    /// Gives libfabric a receive for a frame.
+    fn post(&self, index: u32) -> Result<(), Errno> {
+        let Some(slot) = self.frames.get(index as usize) else { return Err(-libc::EINVAL) };
+        let iov = Iovec { iov_base: slot.bytes.get().cast(), iov_len: FRAME };
+        let mut desc = [self.mr.as_ref().map_or(ptr::null_mut(), Mr::descriptor)];
+        let msg = fi_msg_tagged {
+            msg_iov: &iov,
+            desc: desc.as_mut_ptr(),
+            iov_count: 1,
+            addr: FI_ADDR_UNSPEC,
+            tag: FRAME_TAG,
+            ignore: 0,
+            context: slot.context.as_ptr(),
+            data: 0,
+        };
+        // SAFETY: the slot lives as long as the endpoint, which this value closes first.
+        match unsafe { fi_trecvmsg(self.ep, &msg, FI_COMPLETION) } {
+            0 => Ok(()),
+            error => Err(error as i32),
+        }
+    }
+}
+
+impl Drop for Port {
+    fn drop(&mut self) {
+        if !self.ep.is_null() {
+            // SAFETY: opened by this value; its receives go with it.
+            let result = unsafe { fi_close(self.ep.cast()) };
+            if result != 0 {
+                tracing::warn!(result, "closing a datagram endpoint");
+            }
+        }
+    }
+}
+
+impl Datagrams {
+    pub fn open(fabric: &Arc<Fabric>, regions: &Regions) -> Result<Datagrams, Failure> {
+        let info = fabric.info.copy_of(fabric.info.first())?;
+        let main = Port::open(fabric, regions, info, (0, 0, FRAMES_IN))?;
+        let mut room = [0u8; crate::address::ROOM];
+        let mut len = room.len();
+        // SAFETY: an open endpoint, a buffer of the length that is said.
+        let result = unsafe { fi_getname(main.ep, room.as_mut_ptr().cast(), &mut len) };
+        fabric.check("fi_getname", result)?;
+        let name = Raw::new(&room[..len.min(room.len())])
+            .ok_or_else(|| Failure::new(Status::NOT_SUPPORTED, "the fabric's addresses are too long"))?;
+        let out = slots(FRAMES_OUT, Role::FrameOut, 0);
+        let mr = registered(fabric, regions, &out)?;
+        Ok(Datagrams {
+            main,
+            name,
+            out: Mutex::new(Outbox {
+                slots: out,
+                free: (0..FRAMES_OUT).collect(),
+                chans: vec![0; FRAMES_OUT as usize].into_boxed_slice(),
+                mr,
+            }),
+            ports: Mutex::default(),
+            next_port: std::sync::atomic::AtomicU32::new(1),
+            peers: Mutex::default(),
+            requests: Mutex::default(),
+            next_request: AtomicU64::new(0),
+            waiting: Mutex::default(),
+        })
+    }
+
+    pub fn endpoint(&self) -> *mut fid_ep {
+        self.main.ep
+    }
+
+    fn link(&self, dest: fi_addr_t, chan: &Chan) -> Link {
+        Link { ep: self.main.ep, dest, datagrams: true, tag_out: 0, tag_in: tag_of(chan.id, chan.secret) }
+    }
+
+    /// The table's number for an address, entered when it is new.
+    fn peer(&self, fabric: &Fabric, addr: &Raw) -> Result<fi_addr_t, Failure> {
+        let mut peers = self.peers.lock();
+        if let Some(known) = peers.get(addr.bytes()) {
+            return Ok(*known);
+        }
+        if peers.len() >= MAX_PEERS {
+            return Err(Failure::new(Status::NO_RESOURCE, format!("{MAX_PEERS} peers are known, the most there can be")));
+        }
+        let number = fabric.add_peer(addr)?;
+        peers.insert(addr.bytes().to_vec(), number);
+        Ok(number)
+    }
+
+    pub fn connect(
+        &self,
+        dev: &Arc<Dev>,
+        chan: &Arc<Chan>,
+        st: &mut State,
+        to: SocketAddr,
+        param: &ConnectParam<'_>,
+    ) -> Result<(), Failure> {
+        let dest = self.peer(&dev.fabric, &Raw::from(to))?;
+        st.link = Some(self.link(dest, chan));
+        st.local_port = self.main.port.load(Ordering::Relaxed);
+        chan.start_recvs(st);
+        let hello = chan.hello(st, Kind::Request, param.qos);
+        st.phase = Phase::Connecting;
+        let body = Body::Hello { name: self.name.bytes(), hello, data: param.data };
+        self.send_soon(dest, &Frame { to: 0, secret: 0, arg: 0, body }, chan.id);
+        dev.hurry();
+        Ok(())
+    }
+
+    pub fn accept(
+        &self,
+        dev: &Arc<Dev>,
+        chan: &Arc<Chan>,
+        st: &mut State,
+        request: u64,
+        data: &[u8],
+    ) -> Result<(), Failure> {
+        let Some(asked) = self.requests.lock().remove(&request) else {
+            let message = format!("{}: accept: there is no unanswered request {request}", dev.params.ia_name);
+            return Err(Failure::new(Status::INVALID, message));
+        };
+        st.link = Some(self.link(asked.from, chan));
+        st.local_port = asked.port;
+        self.meet(chan, st, &asked.hello);
+        chan.start_recvs(st);
+        let hello = chan.hello(st, Kind::Accept, 0);
+        st.phase = Phase::Accepting;
+        self.answer(&asked, hello, data, chan.id);
+        dev.hurry();
+        Ok(())
+    }
+
+    pub fn reject(&self, dev: &Dev, request: u64, kind: Kind, data: &[u8]) -> Status {
+        match self.requests.lock().remove(&request) {
+            None => Status::INVALID,
+            Some(asked) => {
+                self.answer(&asked, refusal(kind), data, 0);
+                dev.hurry();
+                Status::OK
+            }
+        }
+    }
+
+    fn answer(&self, asked: &Asked, hello: Hello, data: &[u8], chan: u32) {
+        let body = Body::Hello { name: self.name.bytes(), hello, data };
+        let frame = Frame { to: asked.hello.chan, secret: asked.hello.page, arg: 0, body };
+        self.send_soon(asked.from, &frame, chan);
+    }
+
+    /// The peer's handshake is known.
+    fn meet(&self, chan: &Chan, st: &mut State, hello: &Hello) {
+        chan.greet(st, hello);
+        if let Some(link) = &mut st.link {
+            link.tag_out = tag_of(hello.chan, hello.page);
+        }
+    }
+
+    pub fn listen(&self, dev: &Arc<Dev>, at: &Raw, user: u64) -> Result<(Arc<Port>, u64), Failure> {
+        let info = dev.fabric.info.at(at)?;
+        let id = self.next_port.fetch_add(1, Ordering::Relaxed);
+        let port = Port::open(&dev.fabric, &dev.regions, info, (id, user, PORT_FRAMES_IN))?;
+        let number = port.port.load(Ordering::Relaxed);
+        self.ports.lock().insert(id, port.clone());
+        Ok((port, number))
+    }
+
+    pub fn close_port(&self, port: &Arc<Port>) {
+        // The last reference closes the endpoint; a frame of it that is being handled holds one.
+        self.ports.lock().remove(&port.id);
+    }
+
+    pub fn shut_down(&self) {
+        let asked: Vec<Asked> = self.requests.lock().drain().map(|(_, asked)| asked).collect();
+        for asked in asked {
+            self.answer(&asked, refusal(Kind::Refuse), &[], 0);
+        }
+        self.ports.lock().clear();
+    }
+
+    /// Queues a handshake frame; it goes when libfabric takes it.
+    fn send_soon(&self, dest: fi_addr_t, frame: &Frame<'_>, chan: u32) {
+        let mut bytes = [0; FRAME];
+        if let Some(len) = frame.encode(&mut bytes) {
+            self.waiting.lock().push_back((dest, bytes[..len].to_vec(), chan));
+        }
+    }
+
+    /// Tries again what libfabric did not take; called by the event thread. How many went.
+    pub fn look_after(&self, dev: &Arc<Dev>) -> usize {
+        let count = self.waiting.lock().len();
+        let mut went = 0;
+        for _ in 0..count {
+            let Some((dest, bytes, chan)) = self.waiting.lock().pop_front() else { break };
+            match self.send(dest, &bytes, chan) {
+                Ok(()) => went += 1,
+                Err(errno) if errno == -libc::EAGAIN => self.waiting.lock().push_back((dest, bytes, chan)),
+                Err(errno) => {
+                    tracing::debug!(error = %dev.fabric.library.strerror(-errno), "a frame does not go");
+                    self.gave_up(dev, chan, errno);
+                }
+            }
+        }
+        if !self.waiting.lock().is_empty() {
+            dev.look_again_soon();
+        }
+        went
+    }
+
+    /// A frame of this channel could not be delivered.
+    fn gave_up(&self, dev: &Dev, chan: u32, errno: Errno) {
+        let Some(chan) = dev.chan(chan) else { return };
+        let mut st = chan.lock();
+        let kind = match st.phase {
+            Phase::Connecting => status::of_connect(errno),
+            _ => EventKind::BROKEN,
+        };
+        chan.end(&mut st, kind, &[], None);
+    }
+
+    /// Sends a frame now, or fails.
+    fn send(&self, dest: fi_addr_t, bytes: &[u8], chan: u32) -> Result<(), Errno> {
+        let mut out = self.out.lock();
+        let Some(index) = out.free.pop() else { return Err(-libc::EAGAIN) };
+        let slot = &out.slots[index as usize];
+        // SAFETY: a free slot is nobody's but the lock holder's.
+        unsafe { (&mut *slot.bytes.get())[..bytes.len()].copy_from_slice(bytes) };
+        let iov = Iovec { iov_base: slot.bytes.get().cast(), iov_len: bytes.len() };
+        let mut desc = [out.mr.as_ref().map_or(ptr::null_mut(), Mr::descriptor)];
+        let msg = fi_msg_tagged {
+            msg_iov: &iov,
+            desc: desc.as_mut_ptr(),
+            iov_count: 1,
+            addr: dest,
+            tag: FRAME_TAG,
+            ignore: 0,
+            context: slot.context.as_ptr(),
+            data: 0,
+        };
+        // SAFETY: the slot is libfabric's until the completion.
+        let result = unsafe { fi_tsendmsg(self.main.ep, &msg, FI_COMPLETION) };
+        if result != 0 {
+            out.free.push(index);
+            return Err(result as i32);
+        }
+        out.chans[index as usize] = chan;
+        Ok(())
+    }
+
+    pub fn on_frame_out(&self, dev: &Dev, index: u32, error: Option<Errno>) {
+        let chan = {
+            let mut out = self.out.lock();
+            out.free.push(index);
+            out.chans.get_mut(index as usize).map_or(0, std::mem::take)
+        };
+        if let Some(errno) = error {
+            self.gave_up(dev, chan, errno);
+        }
+    }
+
+    pub fn on_frame_in(&self, dev: &Dev, index: u32, result: Result<usize, Errno>) {
+        let id = index >> PORT_SHIFT;
+        let port = if id == 0 { Some(self.main.clone()) } else { self.ports.lock().get(&id).cloned() };
+        let Some(port) = port else { return };
+        let index = index & ((1 << PORT_SHIFT) - 1);
+        let Some(slot) = port.frames.get(index as usize) else { return };
+        match result {
+            Ok(len) => {
+                // SAFETY: libfabric has handed the slot back, and only this thread takes completions.
+                let bytes = unsafe { *slot.bytes.get() };
+                self.on_frame(dev, &port, &bytes[..len.min(FRAME)]);
+            }
+            // Its endpoint is being closed.
+            Err(errno) if errno == libc::ECANCELED => return,
+            Err(_) => {}
+        }
+        if let Err(errno) = port.post(index) {
+            tracing::error!(errno, "a receive for frames is lost");
+        }
+    }
+
+    /// Somebody said something; nothing of it is believed unless it fits.
+    pub fn on_frame(&self, dev: &Dev, port: &Port, bytes: &[u8]) {
+        let Some(frame) = Frame::decode(bytes) else {
+            tracing::warn!("a datagram that is no frame is dropped");
+            return;
+        };
+        if let Body::Hello { name, hello, data } = frame.body
+            && hello.kind == Kind::Request
+        {
+            return self.on_request(dev, port, name, hello, data);
+        }
+        let Some(chan) = dev.chan(frame.to).filter(|chan| chan.secret == frame.secret) else {
+            return self.answer_for_the_dead(dev, &frame);
+        };
+        chan.heard.store(true, Ordering::Relaxed);
+        let mut st = chan.lock();
+        match frame.body {
+            Body::Bell { bell, payload } => chan.on_bell(&mut st, bell, frame.arg, &payload),
+            Body::Hello { name, hello, data } => self.on_answer(dev, &chan, &mut st, (name, hello, data)),
+        }
+    }
+
+    fn on_request(&self, dev: &Dev, port: &Port, name: &[u8], hello: Hello, data: &[u8]) {
+        let Some(from) = Raw::new(name).filter(|raw| raw.bytes().len() == self.name.bytes().len()) else { return };
+        let number = match self.peer(&dev.fabric, &from) {
+            Ok(number) => number,
+            Err(failure) => {
+                tracing::warn!(%failure, "a request from nowhere is dropped");
+                return;
+            }
+        };
+        let asked = Asked { hello, from: number, port: port.port.load(Ordering::Relaxed) };
+        if port.id == 0 || self.requests.lock().len() >= MAX_REQUESTS {
+            return self.answer(&asked, refusal(Kind::Refuse), &[], 0);
+        }
+        let request = self.next_request.fetch_add(1, Ordering::Relaxed) + 1;
+        let peer = from.socket();
+        let mut event = Event::new(EventKind::REQUEST, port.user).with_data(data);
+        event.request = request;
+        event.port = asked.port;
+        event.qos = hello.qos;
+        event.peer = peer.map_or(SockAddr::UNSPECIFIED, |peer| SockAddr::from(peer.ip()));
+        event.peer_port = peer.map_or(0, |peer| peer.port().into());
+        self.requests.lock().insert(request, asked);
+        dev.event(None, event);
+    }
+
+    fn on_answer(&self, dev: &Dev, chan: &Chan, st: &mut State, (name, hello, data): (&[u8], Hello, &[u8])) {
+        if st.phase != Phase::Connecting {
+            if hello.kind == Kind::Accept {
+                self.turn_down(dev, name, &hello);
+            }
+            return;
+        }
+        match hello.kind {
+            Kind::Accept => {
+                let number = Raw::new(name)
+                    .filter(|raw| raw.bytes().len() == self.name.bytes().len())
+                    .and_then(|raw| self.peer(&dev.fabric, &raw).ok());
+                let (Some(number), Some(link)) = (number, &mut st.link) else {
+                    return chan.end(st, EventKind::REFUSED, &[], None);
+                };
+                link.dest = number;
+                self.meet(chan, st, &hello);
+                st.owed.up = true;
+                chan.came_up(st, data);
+                chan.pump(st, true);
+            }
+            Kind::Reject => chan.end(st, EventKind::REJECTED, data, None),
+            Kind::Refuse | Kind::Request => chan.end(st, EventKind::REFUSED, &[], None),
+        }
+    }
+
+    /// A frame for a channel that is no more: who accepts learns that nobody waits any more.
+    fn answer_for_the_dead(&self, dev: &Dev, frame: &Frame<'_>) {
+        if let Body::Hello { name, hello, .. } = frame.body
+            && hello.kind == Kind::Accept
+        {
+            self.turn_down(dev, name, &hello);
+        }
+    }
+
+    fn turn_down(&self, dev: &Dev, name: &[u8], hello: &Hello) {
+        let number = Raw::new(name)
+            .filter(|raw| raw.bytes().len() == self.name.bytes().len())
+            .and_then(|raw| self.peer(&dev.fabric, &raw).ok());
+        if let Some(dest) = number {
+            let body = Body::Bell { bell: Bell::Bye, payload: [0; PAYLOAD] };
+            self.send_soon(dest, &Frame { to: hello.chan, secret: hello.page, arg: 1, body }, 0);
+            dev.look_again_soon();
+        }
+    }
+}
+
+/// Peers a device may have met.
+const MAX_PEERS: usize = 1 << 16;
+
+/// Requests that may wait for an answer.
+const MAX_REQUESTS: usize = 4096;
+
+fn refusal(kind: Kind) -> Hello {
+    Hello { kind, chan: 0, qos: 0, posted: 0, room: 0, page: 0, key: 0 }
+}
+
+impl Dev {
+    /// Rings a peer's channel by a frame.
+    pub fn send_bell(
+        &self,
+        dest: fi_addr_t,
+        to: u32,
+        secret: u64,
+        bell: Bell,
+        arg: u32,
+        payload: &[u8; PAYLOAD],
+    ) -> Result<(), Errno> {
+        let Some(datagrams) = &self.datagrams else { return Err(-libc::ENOSYS) };
+        let mut bytes = [0; FRAME];
+        let frame = Frame { to, secret, arg, body: Body::Bell { bell, payload: *payload } };
+        let len = frame.encode(&mut bytes).ok_or(-libc::EINVAL)?;
+        datagrams.send(dest, &bytes[..len], 0)
+    }
+
+    /// Has the event thread look in a millisecond.
+    pub fn look_again_soon(&self) {
+        self.tick();
+    }
+}

@@ -1,0 +1,120 @@
+//! L. Extensions: atomic operations, immediate data.
+
+use super::prelude::*;
+use crate::peer::Posted;
+
+clauses! {
+    355 "fetch and add: the value before, the word increased" => [Atomics] fetch_add;
+    356 "compare and swap, equal and not: done or not, the value before in both" => [Atomics] compare_swap;
+    357 "a write with an immediate value: the value arrives, one receive used, the data written" => [Immediate] immediate;
+    358 "an operation the provider does not have: NOT_IMPLEMENTED" => missing;
+    360 "an atomic operation on memory without the right: REMOTE_ACCESS, the connection breaks" => [Atomics] no_right;
+    361 "an UNCONNECTED endpoint: INVALID_STATE" => unconnected;
+}
+
+/// A word of B's that atomic operations may change.
+fn word(b: &RemoteSide, value: u64) -> Result<RmrTriplet, Stop> {
+    let region = b.region(Privileges::ALL | Privileges::REMOTE_ATOMIC, false)?;
+    b.store_in(region.handle, 64, &value.to_ne_bytes())?;
+    Ok(region.triplet(64, 8))
+}
+
+fn local(a: &Side) -> Result<u64, Stop> {
+    match a.bytes(0, 8).try_into() {
+        Ok(bytes) => Ok(u64::from_ne_bytes(bytes)),
+        Err(_) => fail("8 bytes are not 8 bytes"),
+    }
+}
+
+fn before_is(a: &Side, cookie: u64, operation: DtoOperation, want: u64) -> Outcome {
+    let dto = a.completes(&a.request, cookie, DtoStatus::Success)?;
+    same("operation and length", (dto.operation, dto.length), (operation, 8))?;
+    same("value before", local(a)?, want)
+}
+
+fn fetch_add(t: &Bench) -> Outcome {
+    let (a, b) = t.pair()?;
+    let word = word(&b, 40)?;
+    for (cookie, add, before) in [(1, 2, 40), (2, u64::MAX, 42), (3, 0, 41)] {
+        a.ep.post_fetch_add(add, a.lmr.triplet(0, 8), cookie, word, PLAIN)?;
+        before_is(&a, cookie, DtoOperation::FetchAdd, before)?;
+    }
+    Ok(())
+}
+
+fn compare_swap(t: &Bench) -> Outcome {
+    let (a, b) = t.pair()?;
+    let word = word(&b, 7)?;
+    for (cookie, compare, swap, before) in [(1, 7, 100, 7), (2, 7, 200, 100), (3, 100, 0, 100), (4, 1, 1, 0)] {
+        a.ep.post_compare_swap(compare, swap, a.lmr.triplet(0, 8), cookie, word, PLAIN)?;
+        before_is(&a, cookie, DtoOperation::CmpSwap, before)?;
+    }
+    Ok(())
+}
+
+fn immediate(t: &Bench) -> Outcome {
+    let (a, b) = t.pair()?;
+    a.lmr.memory().write(1024, b"with a value");
+    b.post_recv(0, 64, 5)?;
+    b.store(0, b"untouched")?;
+    let value = 0xA1B2_C3D4;
+    a.ep.post_rdma_write_immed(&[a.lmr.triplet(1024, 12)], 1, b.target(2048, 12), value, PLAIN)?;
+    let dto = a.completes(&a.request, 1, DtoStatus::Success)?;
+    same("operation and length", (dto.operation, dto.length), (DtoOperation::RdmaWriteImmed, 12))?;
+    let dto = b.receives(5, DtoStatus::Success)?;
+    same("operation and length at B", (dto.operation, dto.length), (DtoOperation::RecvImmed, 12))?;
+    same("value", dto.immediate(), Some(value))?;
+    same("bytes", b.load(2048, 12)?, b"with a value".to_vec())?;
+    same("the receive's own buffer", b.load(0, 9)?, b"untouched".to_vec())?;
+
+    a.post_recvs(1)?;
+    b.post(0, 9, 2, PLAIN, Posted::SendImmed { value: 99 })?;
+    let dto = a.completes(&a.recv, 0, DtoStatus::Success)?;
+    same("a message with a value", (dto.operation, dto.immediate()), (DtoOperation::RecvMsgImmed, Some(99)))?;
+    same("its bytes", a.bytes(0, 9), b"untouched".to_vec())
+}
+
+fn missing(t: &Bench) -> Outcome {
+    use dat_plugin::Caps;
+    let (a, b) = t.pair()?;
+    let caps = t.subject.device()?.attr().caps;
+    let (local, target) = (a.lmr.triplet(0, 8), b.target(0, 8));
+    if !caps.contains(Caps::ATOMICS) {
+        let result = a.ep.post_fetch_add(1, local, 1, target, PLAIN);
+        return t.refused("fetch and add", result, ReturnType::NotImplemented);
+    }
+    if !caps.contains(Caps::IMMEDIATE) {
+        let result = a.ep.post_rdma_write_immed(&[local], 1, target, 1, PLAIN);
+        return t.refused("write with a value", result, ReturnType::NotImplemented);
+    }
+    not_supported("the provider has every operation of the extension that the engine knows")
+}
+
+fn no_right(t: &Bench) -> Outcome {
+    let (a, b) = t.pair()?;
+    // All rights but this one.
+    a.ep.post_fetch_add(1, a.lmr.triplet(0, 8), 1, b.target(0, 8), PLAIN)?;
+    a.completes(&a.request, 1, DtoStatus::RemoteAccess)?;
+    a.told(ConnectionKind::Broken)?;
+    let (kind, _) = b.connection()?;
+    let ends = [ConnectionKind::Broken, ConnectionKind::Disconnected];
+    holds(ends.contains(&kind), format!("B's connection ended with {kind:?}"))
+}
+
+fn unconnected(t: &Bench) -> Outcome {
+    use dat_plugin::Caps;
+    let (a, b) = t.sides()?;
+    let caps = t.subject.device()?.attr().caps;
+    let (local, target) = (a.lmr.triplet(0, 8), b.target(0, 8));
+    if caps.contains(Caps::ATOMICS) {
+        let result = a.ep.post_fetch_add(1, local, 1, target, PLAIN);
+        t.refused("fetch and add", result, ReturnType::InvalidState)?;
+        let result = a.ep.post_compare_swap(1, 2, local, 1, target, PLAIN);
+        return t.refused("compare and swap", result, ReturnType::InvalidState);
+    }
+    if caps.contains(Caps::IMMEDIATE) {
+        let result = a.ep.post_rdma_write_immed(&[local], 1, target, 1, PLAIN);
+        return t.refused("write with a value", result, ReturnType::InvalidState);
+    }
+    not_supported("the provider has no operation of the extension")
+}

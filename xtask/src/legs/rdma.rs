@@ -1,0 +1,79 @@
+//! The ibverbs provider on a kernel's RDMA stack: conformance, and the provider's own tests. In the emulated machine,
+//! or on the real device that `DAT_TEST_IBVERBS` names.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::cargo::{cargo, target_dir};
+use crate::leg::{Outcome, Report};
+use crate::process::Run;
+use crate::root;
+use crate::vm::{Machine, Trouble};
+
+/// The report's name under the target directory's `conformance`.
+const REPORT: &str = "ibverbs0.json";
+
+/// Emulation is so much slower than hardware that deadlines of seconds need this factor.
+const EMULATED: &str = "3";
+
+/// Builds, and runs `tests/vm/rdma.sh` where there is a device.
+pub fn run() -> Report {
+    cargo().args(["build", "-p", "dat-conformance", "-p", "dat-ibverbs", "-p", "dat-cli"]).run()?;
+    let tests = test_program()?;
+    let built = target_dir()?.join("debug");
+    let reports = target_dir()?.join("conformance");
+    fs::create_dir_all(&reports).map_err(|error| format!("{}: {error}", reports.display()))?;
+    // What an earlier run left must not be taken for the result of this one.
+    let _ = fs::remove_file(reports.join(REPORT));
+    let text = |path: &Path| path.to_string_lossy().into_owned();
+    let absolute = root().canonicalize().map_err(|error| format!("{}: {error}", root().display()))?;
+    let script = absolute.join("tests/vm/rdma.sh");
+    let mut environment = vec![
+        ("BUILT".to_owned(), text(&built)),
+        ("ROOT".to_owned(), text(&absolute)),
+        ("TESTS".to_owned(), text(&tests)),
+    ];
+    let place = match std::env::var("DAT_TEST_IBVERBS") {
+        Ok(device) => {
+            let own = [("DEVICE", device.clone()), ("SCALE", "1".to_owned()), ("OUT", text(&reports))];
+            environment.extend(own.map(|(key, value)| (key.to_owned(), value)));
+            let run = Run::new("bash").args([&script]).deadline(900);
+            environment.iter().fold(run, |run, (key, value)| run.env(key, value)).run()?;
+            device
+        }
+        Err(_) => {
+            let out = "/run/dat-vm/out".to_owned();
+            let own = [("DEVICE", "rxe0".to_owned()), ("SCALE", EMULATED.to_owned()), ("OUT", out)];
+            environment.extend(own.map(|(key, value)| (key.to_owned(), value)));
+            let machine = Machine { environment, ..Machine::default() };
+            let ended = match machine.run(&format!("bash '{}'", script.display())) {
+                Ok(ended) => ended,
+                Err(Trouble::Unavailable(why)) => return Ok(Outcome::not_run(why)),
+                Err(Trouble::Failed(why)) => return Err(why),
+            };
+            for file in fs::read_dir(ended.out.path().join("out")).into_iter().flatten().flatten() {
+                fs::copy(file.path(), reports.join(file.file_name())).map_err(|error| error.to_string())?;
+            }
+            let failed: Vec<&str> = ended.output.lines().filter(|line| line.contains(": FAILED")).collect();
+            if ended.status != 0 {
+                return Err(format!("{} steps failed: {}", ended.status, failed.join("; ")));
+            }
+            "Soft-RoCE, emulated".to_owned()
+        }
+    };
+    let report = fs::read_to_string(reports.join(REPORT)).map_err(|error| format!("{REPORT}: {error}"))?;
+    let report: Value = serde_json::from_str(&report).map_err(|error| format!("{REPORT}: {error}"))?;
+    Ok(Outcome::passed(format!("{place}: conformance {} of {}", report["passed"], report["ran"])))
+}
+
+/// The provider's own test program, built.
+fn test_program() -> Result<PathBuf, String> {
+    let build = ["test", "-p", "dat-ibverbs", "--test", "device", "--no-run", "--message-format=json"];
+    let messages = cargo().args(build).output()?;
+    let programs = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let found = programs.filter(|message| message["target"]["name"] == "device");
+    let path = found.filter_map(|message| message["executable"].as_str().map(PathBuf::from)).last();
+    path.ok_or_else(|| "cargo did not say where the provider's test program is".to_owned())
+}
