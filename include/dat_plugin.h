@@ -91,9 +91,9 @@ typedef uint16_t datp_post_flag;
 #define DATP_POST_FLAG_FENCE ((datp_post_flag)(2))
 /* On a receive: complete with CompletionStatus::LOCAL_ACCESS when a message would use it. */
 #define DATP_POST_FLAG_POISON ((datp_post_flag)(4))
-/* A success needs no completion (the provider may give one); a failure still has one. A later completion of the
- * channel's requests says that this one succeeded. The engine signals one request at least in half of
- * ChannelAttr::max_requests. */
+/* A success needs no completion of its own (the provider may give one); a failure still has one. A later completion of
+ * the channel's requests says that this one succeeded. A provider that keeps successes silent has Channel::settle. Of
+ * ChannelAttr::max_requests in a row at most half are so. */
 #define DATP_POST_FLAG_UNSIGNALLED ((datp_post_flag)(8))
 
 /* How a request or receive ended. */
@@ -555,6 +555,9 @@ struct datp_channel_ops {
     /* As Channel::post_list, of receives. */
     datp_status (*post_recv_list)(datp_ctx ctx, const struct datp_recv_request *requests, size_t count,
         size_t *posted);
+    /* Completes the last success that was kept silent (PostFlag::UNSIGNALLED), if no later completion told of it. The
+     * engine asks when it needs to know what is done; a provider asks itself before the channel has stopped. */
+    void (*settle)(datp_ctx ctx);
     /* Posts an atomic operation. Only with Caps::ATOMICS. */
     datp_status (*post_atomic)(datp_ctx ctx, const struct datp_atomic_request *request);
     /* Posts the binding of a window and gives its new key, 0 when it is unbound. The key may be sent to the peer with

@@ -41,7 +41,29 @@ static void fifo_pop(struct fifo *fifo)
     fifo->count--;
 }
 
-/* ---- events and endings, all under the network's lock ---- */
+/* ---- completions, events and endings, all under the network's lock ---- */
+
+static bool complete(struct queue *queue, uint64_t user, uint64_t token, datp_completion_status status, uint64_t length,
+    datp_completion_flag flags)
+{
+    struct datp_completion completion = {
+        .token = token, .user = user, .status = status, .length = (uint32_t)length, .flags = flags,
+    };
+    return queue_push(queue, &completion);
+}
+
+static bool complete_request(struct channel *channel, uint64_t token, datp_completion_status status, uint64_t length)
+{
+    channel->silent = false;
+    return complete(channel->send, channel->attr.send_user, token, status, length, 0);
+}
+
+/* Tells of the last success that was kept silent: nothing after this may be lost. */
+static void settle_channel(struct channel *channel)
+{
+    if (channel->silent)
+        complete_request(channel, channel->silent_token, DATP_COMPLETION_STATUS_SUCCESS, channel->silent_length);
+}
 
 static void send_event(struct channel *channel, struct pending_event *place, datp_event_kind kind, const uint8_t *data,
     size_t len)
@@ -57,6 +79,7 @@ static void send_event(struct channel *channel, struct pending_event *place, dat
 
 static void stop(struct channel *channel)
 {
+    settle_channel(channel);
     channel->phase = STOPPED;
     channel->peer = NULL;
     channel->requests.count = 0;
@@ -124,15 +147,6 @@ static void copy(const struct datp_segment *from, const struct datp_segment *to,
     }
 }
 
-static bool complete(struct queue *queue, uint64_t user, uint64_t token, datp_completion_status status, uint64_t length,
-    datp_completion_flag flags)
-{
-    struct datp_completion completion = {
-        .token = token, .user = user, .status = status, .length = (uint32_t)length, .flags = flags,
-    };
-    return queue_push(queue, &completion);
-}
-
 /* The receive a message meets completes; false: no memory for that. */
 static bool complete_recv(struct channel *channel, datp_completion_status status, uint64_t length,
     datp_completion_flag flags)
@@ -192,9 +206,15 @@ static void progress(struct channel *channel)
             return;
         status = is_message ? message(channel, &work) : one_sided(channel, &work);
         fifo_pop(&channel->requests);
-        if (status != DATP_COMPLETION_STATUS_SUCCESS || (work.flags & DATP_POST_FLAG_UNSIGNALLED) == 0)
-            told = complete(channel->send, channel->attr.send_user, work.token, status,
-                status == DATP_COMPLETION_STATUS_SUCCESS ? work.length : 0, 0);
+        if (status != DATP_COMPLETION_STATUS_SUCCESS) {
+            told = complete_request(channel, work.token, status, 0);
+        } else if ((work.flags & DATP_POST_FLAG_UNSIGNALLED) == 0) {
+            told = complete_request(channel, work.token, status, work.length);
+        } else {
+            channel->silent = true;
+            channel->silent_token = work.token;
+            channel->silent_length = work.length;
+        }
         /* Work whose completion could not be noted is flushed by the engine once the connection broke. */
         if (status != DATP_COMPLETION_STATUS_SUCCESS || !told)
             break_connection(channel);
@@ -467,6 +487,16 @@ static datp_status post_recv_list(datp_ctx ctx, const struct datp_recv_request *
     return DATP_STATUS_OK;
 }
 
+static void settle(datp_ctx ctx)
+{
+    struct channel *channel = ctx;
+    if (channel->device->generation != net_generation)
+        return;
+    pthread_mutex_lock(&net_lock);
+    settle_channel(channel);
+    pthread_mutex_unlock(&net_lock);
+}
+
 static datp_status no_atomic(datp_ctx ctx, const struct datp_atomic_request *request)
 {
     (void)ctx, (void)request;
@@ -515,6 +545,7 @@ const struct datp_channel_ops channel_ops = {
     .post_recv = post_recv,
     .post_list = post_list,
     .post_recv_list = post_recv_list,
+    .settle = settle,
     .post_atomic = no_atomic,
     .bind = no_bind,
     .connect = connect_to,

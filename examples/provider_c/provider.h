@@ -98,6 +98,8 @@ struct channel {
     struct queue *send, *recv;
     struct fifo requests, recvs;
     enum phase phase;
+    bool silent; /* the last success was not told yet */
+    uint64_t silent_token, silent_length;
     struct channel *peer;
     uint64_t port;
     struct pending_event outcome; /* of connect or accept */

@@ -8,6 +8,7 @@ mod docs;
 mod header;
 mod leg;
 mod legs;
+mod new_provider;
 mod process;
 mod suite;
 mod vm;
@@ -28,7 +29,7 @@ struct Command {
 /// The options of a command that takes any arguments.
 const ANY: &[&str] = &["COMMAND..."];
 
-const COMMANDS: [Command; 11] = [
+const COMMANDS: [Command; 14] = [
     Command {
         name: "demo",
         options: &[],
@@ -46,6 +47,24 @@ const COMMANDS: [Command; 11] = [
         options: &["--check"],
         about: "write what is printed from code: docs/, man pages, completions; --check only compares docs/",
         run: |options| docs::run(has(options, "--check")),
+    },
+    Command {
+        name: "new-provider",
+        options: &["NAME", "PATH"],
+        about: "write a provider's crate of its own: the loopback provider under a new name",
+        run: new_provider::run,
+    },
+    Command {
+        name: "authors",
+        options: &[],
+        about: "from nothing to a conforming provider, with the template in Rust and the example in C",
+        run: |_| both(legs::authors::template(), legs::authors::provider_c()),
+    },
+    Command {
+        name: "faults",
+        options: &[],
+        about: "the clauses of the contract over our providers with faults injected",
+        run: |_| legs::authors::faults(),
     },
     Command { name: "deps", options: &[], about: "check which crate depends on which", run: |_| deps::run() },
     Command {
@@ -107,7 +126,7 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     if let Some(unknown) =
-        options.iter().find(|option| command.options != ANY && !command.options.contains(&option.as_str()))
+        options.iter().find(|option| !takes_words(command) && !command.options.contains(&option.as_str()))
     {
         eprintln!("xtask {name}: there is no option {unknown:?}; known are: {:?}", command.options);
         return ExitCode::from(2);
@@ -134,6 +153,23 @@ fn help() {
         println!("  {:<24} {about}", format!("{name} {}", options.join(" ")));
     }
     println!("\nExit status: 0 passed, 1 failed, 2 wrong usage, 3 could not run here.");
+}
+
+/// Whether a command takes words besides options: it names them in capitals.
+fn takes_words(command: &Command) -> bool {
+    command.options.iter().any(|option| !option.starts_with('-'))
+}
+
+/// Two reports as one.
+fn both(first: Report, second: Report) -> Report {
+    match (first, second) {
+        (Ok(Outcome::Passed(first)), Ok(Outcome::Passed(second))) => {
+            Ok(Outcome::Passed(format!("{first}; {second}")))
+        }
+        (Err(first), Err(second)) => Err(format!("{first}; {second}")),
+        (Err(failed), _) | (_, Err(failed)) => Err(failed),
+        (Ok(Outcome::NotRun(reason)), _) | (_, Ok(Outcome::NotRun(reason))) => Ok(Outcome::NotRun(reason)),
+    }
 }
 
 fn has(options: &[String], option: &str) -> bool {

@@ -6,7 +6,7 @@ use crate::leg::{Leg, Outcome, Report};
 use crate::{deps, docs, legs};
 
 /// Quick ones first, so that a small mistake is told early.
-const LEGS: [Leg; 14] = [
+const LEGS: [Leg; 17] = [
     Leg { name: "set-up", quick: true, run: legs::setup::run },
     Leg { name: "format", quick: true, run: legs::checks::format },
     Leg { name: "dependencies", quick: true, run: deps::run },
@@ -16,6 +16,9 @@ const LEGS: [Leg; 14] = [
     Leg { name: "plugins", quick: true, run: legs::checks::plugins },
     Leg { name: "tests", quick: true, run: legs::checks::tests },
     Leg { name: "conformance", quick: true, run: || legs::conformance::run(false) },
+    Leg { name: "provider in C", quick: true, run: legs::authors::provider_c },
+    Leg { name: "faults", quick: true, run: legs::authors::faults },
+    Leg { name: "template", quick: false, run: legs::authors::template },
     Leg { name: "loom", quick: false, run: legs::loom::run },
     Leg { name: "miri", quick: false, run: legs::miri::run },
     Leg { name: "thread sanitizer", quick: false, run: legs::tsan::run },

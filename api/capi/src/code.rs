@@ -91,7 +91,13 @@ pub unsafe fn put_if<T>(to: *mut T, value: T) {
 
 /// Whether a query may go on: known bits only, and a place for the answer if one is asked for (contract R-6).
 #[inline]
-pub fn check_query<T>(mask: u64, known: u64, mask_at: Subtype, out: *const T, out_at: Subtype) -> Outcome<bool> {
+pub fn check_query<T>(
+    mask: u64,
+    known: u64,
+    mask_at: Subtype,
+    out: *const T,
+    out_at: Subtype,
+) -> Outcome<bool> {
     if mask & !known != 0 {
         return Err(parameter(mask_at));
     }

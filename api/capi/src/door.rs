@@ -41,10 +41,14 @@ pub unsafe extern "C" fn dat_provider_init(info: *const ProviderInfo, instance: 
                 let result = unsafe { add(ia::table(&name), info) };
                 if result != 0 {
                     LINES.lock().remove(&name);
-                    names::complain(&format!("the registry that loaded this library refused {name:?}: {result:#x}"));
+                    names::complain(&format!(
+                        "the registry that loaded this library refused {name:?}: {result:#x}"
+                    ));
                 }
             }
-            None => names::complain("dat_provider_init was called, but no other libdat2 is loaded to register with"),
+            None => names::complain(
+                "dat_provider_init was called, but no other libdat2 is loaded to register with",
+            ),
         }
         Ok(())
     });

@@ -5,17 +5,15 @@ use std::sync::Arc;
 use dat_types::{AsyncReason, DtoCompletion, DtoOperation, EventData, ObjectId};
 
 use crate::abi::{self, Handle, NULL};
-use crate::counter;
-use crate::handle::{self, epoch::Guard};
+use crate::handle;
 use crate::object::{Cr, CrKept, Ep, EpKept, Evd, Ia};
 
 /// The C form of an event taken from `evd`.
 #[inline]
-pub fn convert(guard: &Guard, evd: &Evd, handle: Handle, event: dat_types::Event) -> abi::Event {
+pub fn convert(evd: &Evd, handle: Handle, event: dat_types::Event) -> abi::Event {
     match event.data {
         EventData::Dto(done) => {
             let ep_handle = handle::of(done.ep);
-            count(guard, ep_handle, &done);
             let data = abi::DtoData {
                 ep_handle,
                 user_cookie: done.cookie,
@@ -38,8 +36,6 @@ pub fn convert(guard: &Guard, evd: &Evd, handle: Handle, event: dat_types::Event
 pub mod event_number {
     #![allow(missing_docs, reason = "each is the header's constant of the same words")]
     pub const DTO: u32 = 0x00001;
-    pub const RMR_BIND: u32 = 0x01001;
-    pub const CONNECTION_REQUEST: u32 = 0x02001;
     pub const SOFTWARE: u32 = 0x10001;
     pub const EXTENSION_DTO: u32 = 0x40000;
 }
@@ -67,23 +63,6 @@ fn pair(first: u32, second: u32) -> [u8; 8] {
     [a, b, c, d, e, f, g, h]
 }
 
-/// Receives are counted when they are taken.
-#[inline]
-fn count(guard: &Guard, ep_handle: Handle, done: &DtoCompletion) {
-    if !done.operation.is_receive() || !done.status.is_success() {
-        return;
-    }
-    let which = match done.operation {
-        DtoOperation::RecvImmed => counter::EP_RECV_WRITTEN,
-        DtoOperation::RecvMsgImmed => counter::EP_RECV_IMMEDIATE,
-        _ => counter::EP_RECV,
-    };
-    if let Some(ep) = handle::get::<Ep>(guard, ep_handle) {
-        ep.kept.counters.add(which, 1);
-        ep.kept.counters.add(which + 1, done.length);
-    }
-}
-
 #[inline]
 fn event_of(number: u32, evd_handle: Handle, event_data: abi::EventData) -> abi::Event {
     abi::Event { event_number: number, evd_handle, event_data, extension: [0; 8] }
@@ -102,7 +81,10 @@ fn other(evd: &Evd, handle: Handle, event: dat_types::Event) -> abi::Event {
         },
         EventData::ConnectionRequest { service_point, conn_qual, cr } => abi::EventData {
             cr_arrival: abi::CrArrivalData {
-                sp_handle: service_point.map_or(NULL, handle::of),
+                sp_handle: match service_point {
+                    Some(id) => handle::of(id),
+                    None => reserved(&evd.ia, conn_qual),
+                },
                 local_ia_address_ptr: evd.ia.address.pointer(),
                 conn_qual,
                 cr_handle: request(&evd.ia, cr),
@@ -127,6 +109,12 @@ fn other(evd: &Evd, handle: Handle, event: dat_types::Event) -> abi::Event {
     event_of(number, handle, data)
 }
 
+/// The reserved service point whose one request this is. It is spent; the reference names it all the same, and programs
+/// tell by it what the request is for.
+fn reserved(ia: &Ia, conn_qual: u64) -> Handle {
+    ia.reserved.lock().get(&conn_qual).map_or(NULL, |handle| handle.0 as Handle)
+}
+
 /// A handle for the request an event announces; null when it is gone already.
 fn request(ia: &Arc<Ia>, id: ObjectId) -> Handle {
     let Ok(cr) = ia.engine.cr(id) else { return NULL };
@@ -146,12 +134,8 @@ fn request(ia: &Arc<Ia>, id: ObjectId) -> Handle {
         },
         None => NULL,
     };
-    let kept = CrKept {
-        address,
-        port: param.remote_port_qual,
-        private_data: param.private_data,
-        ep: ep.into(),
-    };
+    let kept =
+        CrKept { address, port: param.remote_port_qual, private_data: param.private_data, ep: ep.into() };
     ia.adopt(id, Cr { ia: ia.clone(), engine: cr, kept: Arc::new(kept) }).unwrap_or(NULL)
 }
 

@@ -66,7 +66,11 @@ symbol_version!(dats_get_ia_handle);
 /// # Safety
 /// Both pointers are null or valid for a write.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn dat_strerror(value: Return, major: *mut *const c_char, minor: *mut *const c_char) -> Return {
+pub unsafe extern "C" fn dat_strerror(
+    value: Return,
+    major: *mut *const c_char,
+    minor: *mut *const c_char,
+) -> Return {
     guarded(|| {
         let (kind, subtype) = names_of(value).ok_or(parameter(Subtype::Arg1))?;
         // SAFETY: null or valid; the texts live for ever.
@@ -114,7 +118,10 @@ symbol_version!(dat_registry_list_providers);
 /// # Safety
 /// Both are null or valid; the table lives until it is removed.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn dat_registry_add_provider(provider: *const Provider, info: *const ProviderInfo) -> Return {
+pub unsafe extern "C" fn dat_registry_add_provider(
+    provider: *const Provider,
+    info: *const ProviderInfo,
+) -> Return {
     // SAFETY: as the caller promises.
     guarded(|| unsafe { foreign::add(provider, info) })
 }
@@ -125,7 +132,10 @@ symbol_version!(dat_registry_add_provider);
 /// # Safety
 /// As for `dat_registry_add_provider`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn dat_registry_remove_provider(provider: *const Provider, info: *const ProviderInfo) -> Return {
+pub unsafe extern "C" fn dat_registry_remove_provider(
+    provider: *const Provider,
+    info: *const ProviderInfo,
+) -> Return {
     // SAFETY: as the caller promises.
     guarded(|| unsafe { foreign::remove(provider, info) })
 }
@@ -166,7 +176,8 @@ fn names_of(value: Return) -> Option<(*const c_char, *const c_char)> {
     use std::collections::HashMap;
     use std::ffi::CString;
     use std::sync::LazyLock;
-    static TEXTS: LazyLock<parking_lot::Mutex<HashMap<&'static str, CString>>> = LazyLock::new(Default::default);
+    static TEXTS: LazyLock<parking_lot::Mutex<HashMap<&'static str, CString>>> =
+        LazyLock::new(Default::default);
     let (kind, subtype) = ReturnCode(value).names()?;
     let mut texts = TEXTS.lock();
     let mut c = |text: &'static str| {
@@ -175,4 +186,3 @@ fn names_of(value: Return) -> Option<(*const c_char, *const c_char)> {
     };
     Some((c(kind), c(subtype)))
 }
-

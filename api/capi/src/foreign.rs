@@ -129,7 +129,8 @@ pub unsafe fn open(
     let missing = |subtype| Some(Err(code(ReturnType::ProviderNotFound, subtype)));
     let (provider, key) = {
         let mut registered = REGISTERED.lock();
-        let mut left: Vec<&mut Registered> = registered.iter_mut().filter(|other| other.key.name == name).collect();
+        let mut left: Vec<&mut Registered> =
+            registered.iter_mut().filter(|other| other.key.name == name).collect();
         if left.is_empty() {
             return None;
         }

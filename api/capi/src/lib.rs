@@ -32,7 +32,13 @@ mod text;
 macro_rules! symbol_version {
     ($symbol:ident) => {
         #[cfg(not(test))]
-        std::arch::global_asm!(concat!(".symver ", stringify!($symbol), ", ", stringify!($symbol), "@@DAT_2.0"));
+        std::arch::global_asm!(concat!(
+            ".symver ",
+            stringify!($symbol),
+            ", ",
+            stringify!($symbol),
+            "@@DAT_2.0"
+        ));
     };
 }
 use symbol_version;

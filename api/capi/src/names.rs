@@ -115,7 +115,8 @@ fn lines(file: &Path) -> Vec<Entry> {
 }
 
 fn open_line(line: &Entry) -> Result<Opened, Refused> {
-    let library = Path::new(&line.library).file_name().map_or_else(Default::default, |name| name.to_string_lossy());
+    let library =
+        Path::new(&line.library).file_name().map_or_else(Default::default, |name| name.to_string_lossy());
     if library.starts_with("libdat2.so") {
         return open_target(&line.name, line.params.get("ia_params").map_or("", String::as_str));
     }
@@ -138,19 +139,24 @@ fn open_line(line: &Entry) -> Result<Opened, Refused> {
 /// The provider a line of this very library means: the first word of its parameters, or the line's own name.
 pub fn open_target(name: &str, params: &str) -> Result<Opened, Refused> {
     let target = params.split_whitespace().next().unwrap_or(name);
-    let registry = Registry::open().map_err(|error| Refused { code: NOT_FOUND, message: error.to_string() })?;
+    let registry =
+        Registry::open().map_err(|error| Refused { code: NOT_FOUND, message: error.to_string() })?;
     open_in(&beside(registry), target)
 }
 
 /// `key=value` words; anything else is handed on as it is, so that the provider can say what it thinks of it.
 fn pairs(params: &str) -> std::collections::BTreeMap<String, String> {
-    let words: Option<_> =
-        params.split_whitespace().map(|word| word.split_once('=').map(|(k, v)| (k.into(), v.into()))).collect();
+    let words: Option<_> = params
+        .split_whitespace()
+        .map(|word| word.split_once('=').map(|(k, v)| (k.into(), v.into())))
+        .collect();
     words.unwrap_or_else(|| [("ia_params".to_owned(), params.to_owned())].into())
 }
 
 fn open_in(registry: &Registry, name: &str) -> Result<Opened, Refused> {
-    registry.open_device(name).map_err(|error| Refused { code: Code(error.code().0), message: error.to_string() })
+    registry
+        .open_device(name)
+        .map_err(|error| Refused { code: Code(error.code().0), message: error.to_string() })
 }
 
 /// Plugins may lie where this library lies.

@@ -12,7 +12,7 @@ use crate::abi::{Comm, Handle, Kind, NULL, Provider};
 use crate::address::Stored;
 use crate::calls::cno::AgentCell;
 use crate::code::{NO_ROOM, Outcome, handle as bad_handle};
-use crate::counter::{self, Counters};
+use crate::counter::Base;
 use crate::handle::{self, Object};
 use crate::text::NamedList;
 
@@ -30,9 +30,11 @@ pub struct Ia {
     pub provider_attr: NamedList,
     /// What `dat_ia_query` gives as the dispatcher of asynchronous errors.
     pub async_evd: OnceLock<HandleCell>,
+    /// Reserved service points by connection qualifier.
+    pub reserved: Mutex<HashMap<u64, HandleCell>>,
     /// Handles of all its objects.
     pub children: Mutex<HashMap<usize, Kind>>,
-    pub counters: Counters<{ counter::IA_ALL }>,
+    pub counters: Base,
 }
 
 /// A handle in a place that threads share: a number as far as we are concerned.
@@ -55,18 +57,12 @@ impl Ia {
     pub fn adopt<T: Object>(&self, id: ObjectId, object: T) -> Outcome<Handle> {
         let handle = handle::insert(id, self.provider, object).ok_or(NO_ROOM)?;
         self.children.lock().insert(handle as usize, T::KIND);
-        if let Some((created, _)) = counter::of_kind(T::KIND) {
-            self.counters.add(created, 1);
-        }
         Ok(handle)
     }
 
     /// Ends a handle.
     pub fn disown<T: Object>(&self, handle: Handle) {
         self.children.lock().remove(&(handle as usize));
-        if let Some((_, freed)) = counter::of_kind(T::KIND) {
-            self.counters.add(freed, 1);
-        }
         handle::remove::<T>(handle);
     }
 
@@ -117,7 +113,7 @@ objects! {
     /// A memory region.
     Lmr(Lmr) { engine: engine::Lmr, made: Made, }
     /// An event dispatcher.
-    Evd(Evd) { engine: engine::Evd, counters: Arc<Counters<{ counter::EVD_ALL }>>, }
+    Evd(Evd) { engine: engine::Evd, counters: Arc<Base>, }
     /// An endpoint.
     Ep(Ep) { engine: engine::Ep, kept: Arc<EpKept>, }
     /// A public service point.
@@ -142,8 +138,6 @@ pub struct Made {
     pub mem_type: u32,
     pub privileges: dat_types::Privileges,
     pub region: [usize; 2],
-    pub length: u64,
-    pub va_type: u32,
 }
 
 /// What an endpoint keeps for pointers that were given out.
@@ -156,7 +150,7 @@ pub struct EpKept {
     pub provider_attr: Mutex<NamedList>,
     /// The `max_rdma_size` the consumer asked for, 0 if none in particular.
     pub asked_rdma_size: AtomicU32,
-    pub counters: Counters<{ counter::EP_ALL }>,
+    pub counters: Base,
 }
 
 impl Default for EpKept {
@@ -167,7 +161,7 @@ impl Default for EpKept {
             transport_attr: Mutex::new(NamedList::new(&[])),
             provider_attr: Mutex::new(NamedList::new(&[])),
             asked_rdma_size: AtomicU32::new(0),
-            counters: Counters::default(),
+            counters: Base::default(),
         }
     }
 }

@@ -5,9 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dat_types::{
-    AsyncReason, ConnectionKind, DtoCompletion, DtoStatus, EventData, ObjectId, Result, ReturnType, Timeout,
+    AsyncReason, ConnectionKind, DtoCompletion, DtoStatus, EvdCounter, EventData, ObjectId, Result,
+    ReturnType, Timeout,
 };
 
+use parking_lot::Mutex;
+
+use crate::cno::{self, Notifier};
 use crate::{Ia, Request};
 
 /// An event dispatcher: a queue of events. Cheap to clone; freed with the last clone and the last thing that feeds it.
@@ -19,6 +23,8 @@ struct Owner {
     engine: dat_engine::Evd,
     ia: Ia,
     owned: bool,
+    /// What it refers to, which goes after it.
+    cno: Mutex<Option<Arc<cno::Owner>>>,
 }
 
 impl Drop for Owner {
@@ -69,11 +75,11 @@ pub enum Event {
 
 impl Evd {
     pub(crate) fn new(ia: &Ia, engine: dat_engine::Evd) -> Evd {
-        Evd(Arc::new(Owner { engine, ia: ia.clone(), owned: true }))
+        Evd(Arc::new(Owner { engine, ia: ia.clone(), owned: true, cno: Mutex::default() }))
     }
 
     pub(crate) fn borrowed(ia: &Ia, engine: dat_engine::Evd) -> Evd {
-        Evd(Arc::new(Owner { engine, ia: ia.clone(), owned: false }))
+        Evd(Arc::new(Owner { engine, ia: ia.clone(), owned: false, cno: Mutex::default() }))
     }
 
     /// Its id.
@@ -121,6 +127,44 @@ impl Evd {
             Err(wait) if wait.error.kind() == ReturnType::TimeoutExpired => Ok(None),
             Err(wait) => Err(wait.error),
         }
+    }
+
+    /// Has notifications trigger `cno` from now on ([`crate::Cno`], [`crate::CnoFd`]).
+    pub fn notify(&self, cno: &impl Notifier) -> Result<()> {
+        let owner = cno.owner();
+        let mut current = self.0.cno.lock();
+        self.0.engine.modify_cno(Some(owner.engine()))?;
+        *current = Some(owner.clone());
+        Ok(())
+    }
+
+    /// Has notifications trigger nothing.
+    pub fn notify_nobody(&self) -> Result<()> {
+        let mut current = self.0.cno.lock();
+        self.0.engine.modify_cno(None)?;
+        *current = None;
+        Ok(())
+    }
+
+    /// Whether notifications trigger the notification object; they do unless told otherwise (`dat_evd_enable`).
+    pub fn set_enabled(&self, enabled: bool) -> Result<()> {
+        self.0.engine.set_enabled(enabled)
+    }
+
+    /// Whether threads may wait. A waiter returns `DAT_INVALID_STATE` at once when they may not.
+    pub fn set_waitable(&self, waitable: bool) -> Result<()> {
+        self.0.engine.set_waitable(waitable)
+    }
+
+    /// Makes room for `qlen` events; none is lost (`dat_evd_resize`).
+    pub fn resize(&self, qlen: u32) -> Result<()> {
+        self.0.engine.resize(i32::try_from(qlen).unwrap_or(i32::MAX))
+    }
+
+    /// What happened on it since it was made or the counters were last reset.
+    pub fn counters(&self, reset: bool) -> Result<Vec<(EvdCounter, u64)>> {
+        let counts = self.0.engine.counters(reset)?;
+        Ok(EvdCounter::ALL.iter().copied().zip(counts).collect())
     }
 
     /// Appends a software event.

@@ -1,15 +1,15 @@
 //! Opening an interface adapter by name.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dat_engine::IaOptions;
+use dat_engine::{AsyncEvd, IaOptions};
 use dat_registry::{Opened, Registry, Step};
-use dat_types::{CloseFlags, EvdFlags, IaAttr, ObjectId, ProviderAttr, PspFlags, Result};
+use dat_types::{CloseFlags, Comm, EvdFlags, IaAttr, IaCounter, ObjectId, ProviderAttr, PspFlags, Result};
 
-use crate::{EpBuilder, Evd, Psp, Pz};
+use crate::{Cno, CnoFd, Csp, Ep, EpBuilder, Evd, Psp, Pz, Rsp};
 
 /// Opens the interface adapter of this name (or the first of a chain of this name that opens).
 ///
@@ -32,12 +32,18 @@ pub struct IaBuilder {
     name: String,
     plugins: Option<PathBuf>,
     options: IaOptions,
+    async_evd: AsyncEvd,
 }
 
 impl IaBuilder {
     /// Opens `name` with the registry's layered lookup.
     pub fn new(name: &str) -> IaBuilder {
-        IaBuilder { name: name.to_owned(), plugins: None, options: IaOptions::default() }
+        IaBuilder {
+            name: name.to_owned(),
+            plugins: None,
+            options: IaOptions::default(),
+            async_evd: AsyncEvd::Own,
+        }
     }
 
     /// Looks the name up in this file alone.
@@ -49,6 +55,13 @@ impl IaBuilder {
     /// How many asynchronous events are kept at least; 16 unless told otherwise.
     pub fn async_events(mut self, count: i32) -> IaBuilder {
         self.options.async_evd_min_qlen = count;
+        self
+    }
+
+    /// Takes asynchronous errors on this dispatcher, of another open of the same adapter, in place of one of its own
+    /// (contract section 12.4).
+    pub fn share_async(mut self, evd: &Evd) -> IaBuilder {
+        self.async_evd = AsyncEvd::Shared(evd.engine().clone());
         self
     }
 
@@ -72,7 +85,8 @@ impl IaBuilder {
     pub fn open_in(&self, registry: &Registry) -> Result<Ia> {
         let Opened { device, plugin, ia_name, steps } = registry.open_device(&self.name)?;
         let version = format!("{} {}", plugin.name(), plugin.version());
-        let engine = dat_engine::Ia::open(device, &ia_name, &version, self.options)?;
+        let engine =
+            dat_engine::Ia::open_with(device, &ia_name, &version, self.options, self.async_evd.clone())?;
         Ok(Ia { engine: Arc::new(engine), steps: steps.into() })
     }
 }
@@ -147,6 +161,34 @@ impl Ia {
     /// Listens on a free connection qualifier; [`Psp::conn_qual`] tells which.
     pub fn listen_any(&self, evd: &Evd) -> Result<Psp> {
         Ok(Psp::new(self, evd, self.engine.psp_create_any(evd.engine(), PspFlags::Consumer)?))
+    }
+
+    /// Reserves `ep` for one request to this connection qualifier, which it alone can accept
+    /// ([`crate::Request::accept_reserved`]). Keep the endpoint until that request is decided.
+    pub fn reserve(&self, conn_qual: u64, ep: &Ep, evd: &Evd) -> Result<Rsp> {
+        Ok(Rsp::new(self, ep, evd, self.engine.rsp_create(conn_qual, Some(ep.inner()), evd.engine())?))
+    }
+
+    /// Listens on the port of a socket address of this host, for [`Ep::connect_to`]; port 0 stands for a free one.
+    pub fn listen_on(&self, address: SocketAddr, evd: &Evd) -> Result<Csp> {
+        let comm = Comm::of(address.ip());
+        Ok(Csp::new(self, evd, self.engine.csp_create(comm, address, evd.engine())?))
+    }
+
+    /// A notification object.
+    pub fn cno(&self) -> Result<Cno> {
+        Cno::new(self)
+    }
+
+    /// A notification object with a descriptor.
+    pub fn cno_fd(&self) -> Result<CnoFd> {
+        CnoFd::new(self)
+    }
+
+    /// What happened on it since it was opened or the counters were last reset.
+    pub fn counters(&self, reset: bool) -> Result<Vec<(IaCounter, u64)>> {
+        let counts = self.engine.counters(reset)?;
+        Ok(IaCounter::ALL.iter().copied().zip(counts).collect())
     }
 
     /// Ends everything on it at once (`dat_ia_close` abrupt): connections break, waits return `DAT_ABORT`, every object

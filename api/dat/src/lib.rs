@@ -50,6 +50,7 @@
 #![forbid(unsafe_op_in_unsafe_fn)]
 
 mod buffer;
+mod cno;
 mod ep;
 mod evd;
 mod ia;
@@ -62,18 +63,20 @@ mod stream;
 mod window;
 
 pub use buffer::Buffer;
+pub use cno::{Cno, CnoFd, Notifier};
 pub use dat_engine as engine;
 pub use dat_plugin as plugin;
 pub use dat_registry as registry;
 pub use dat_types::{
     AsyncReason, CloseFlags, CompletionFlags, ConnectFlags, ConnectionKind, DtoCompletion, DtoOperation,
-    DtoStatus, EpAttr, EpState, Error, EvdFlags, IaAttr, LmrTriplet, ObjectId, Privileges, ProviderAttr,
-    PspFlags, Qos, Result, ReturnCode, ReturnType, RmrTriplet, Subtype, Timeout,
+    DtoStatus, EpAttr, EpCounter, EpState, Error, EvdCounter, EvdFlags, IaAttr, IaCounter, LmrCookie,
+    LmrTriplet, ObjectId, Privileges, ProviderAttr, PspFlags, Qos, Result, ReturnCode, ReturnType,
+    RmrTriplet, Subtype, Timeout,
 };
 pub use ep::{Connect, Ep, EpBuilder, Post, Refused};
 pub use evd::{Evd, Event};
 pub use ia::{Ia, IaBuilder, open};
-pub use listener::{Psp, Request};
+pub use listener::{Csp, Psp, Request, Rsp};
 pub use pz::Pz;
 pub use region::{Region, Slice};
 pub use srq::Srq;

@@ -37,6 +37,67 @@ impl Drop for Psp {
     }
 }
 
+/// A reserved service point: one request for one endpoint. Dropping it before the request came frees the endpoint again.
+#[derive(Debug)]
+pub struct Rsp {
+    engine: dat_engine::Rsp,
+    _ep: Ep,
+    _evd: Evd,
+    _ia: Ia,
+}
+
+impl Rsp {
+    pub(crate) fn new(ia: &Ia, ep: &Ep, evd: &Evd, engine: dat_engine::Rsp) -> Rsp {
+        Rsp { engine, _ep: ep.clone(), _evd: evd.clone(), _ia: ia.clone() }
+    }
+
+    /// The connection qualifier it listens on.
+    pub fn conn_qual(&self) -> u64 {
+        self.engine.conn_qual()
+    }
+
+    /// The layer below.
+    pub fn engine(&self) -> &dat_engine::Rsp {
+        &self.engine
+    }
+}
+
+impl Drop for Rsp {
+    fn drop(&mut self) {
+        let _ = self.engine.free();
+    }
+}
+
+/// A common service point: listens on a port until dropped.
+#[derive(Debug)]
+pub struct Csp {
+    engine: dat_engine::Csp,
+    _evd: Evd,
+    _ia: Ia,
+}
+
+impl Csp {
+    pub(crate) fn new(ia: &Ia, evd: &Evd, engine: dat_engine::Csp) -> Csp {
+        Csp { engine, _evd: evd.clone(), _ia: ia.clone() }
+    }
+
+    /// The port it listens on.
+    pub fn port(&self) -> u16 {
+        self.engine.port()
+    }
+
+    /// The layer below.
+    pub fn engine(&self) -> &dat_engine::Csp {
+        &self.engine
+    }
+}
+
+impl Drop for Csp {
+    fn drop(&mut self) {
+        let _ = self.engine.free();
+    }
+}
+
 /// A peer's request to connect. Dropping it rejects it, so that no peer waits for an answer that never comes.
 #[derive(Debug)]
 pub struct Request {
@@ -73,6 +134,26 @@ impl Request {
         self.engine.accept(Some(ep.inner()), private_data)?;
         self.decided = true;
         Ok(())
+    }
+
+    /// The same for the endpoint the request holds: that of a reserved service point ([`Ia::reserve`]).
+    pub fn accept_reserved(&mut self, private_data: &[u8]) -> Result<()> {
+        self.engine.accept(None, private_data)?;
+        self.decided = true;
+        Ok(())
+    }
+
+    /// Delivers the request anew to the service point of this adapter that listens on `conn_qual`. On failure it is
+    /// still there to be decided.
+    pub fn hand_off(&mut self, conn_qual: u64) -> Result<()> {
+        self.engine.handoff(conn_qual)?;
+        self.decided = true;
+        Ok(())
+    }
+
+    /// The connection qualifier it arrived at.
+    pub fn conn_qual(&self) -> u64 {
+        self.param.conn_qual
     }
 
     /// Refuses: the peer sees `PeerRejected` with the private data.

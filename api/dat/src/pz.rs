@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use dat_engine::Memory;
-use dat_types::{ObjectId, Privileges, Result};
+use dat_types::{LmrCookie, ObjectId, Privileges, Result};
 
 use crate::{Buffer, Ia, Region, Srq, Window};
 
@@ -76,6 +76,23 @@ impl Pz {
         // SAFETY: the caller's promise, which is the one asked for.
         let memory = unsafe { Memory::foreign(address as u64, len as u64, None) };
         Region::new(self, memory, privileges)
+    }
+
+    /// Registers memory that several processes share, under the name all of them give it. `DAT_INVALID_STATE` when it is
+    /// not shared.
+    ///
+    /// # Safety
+    /// As [`Pz::register_foreign`].
+    pub unsafe fn register_shared(
+        &self,
+        address: *mut u8,
+        len: usize,
+        cookie: LmrCookie,
+        privileges: Privileges,
+    ) -> Result<Region> {
+        // SAFETY: the caller's promise, which is the one asked for.
+        let memory = unsafe { Memory::foreign(address as u64, len as u64, None) };
+        Region::shared(self, memory, cookie, privileges)
     }
 
     /// The layer below.

@@ -4,7 +4,7 @@ use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
 use dat_engine::{Lmr, Memory};
-use dat_types::{LmrTriplet, Privileges, Result, RmrTriplet};
+use dat_types::{LmrCookie, LmrTriplet, Privileges, Result, RmrTriplet, VaType};
 
 use crate::Pz;
 
@@ -35,6 +35,27 @@ impl Region {
     pub(crate) fn new(pz: &Pz, memory: Memory, privileges: Privileges) -> Result<Region> {
         let len = memory.len() as usize;
         let lmr = pz.0.ia.engine.lmr_create(&pz.0.engine, memory, privileges)?;
+        Ok(Region(Arc::new(Owner { lmr, len, _pz: pz.clone() })))
+    }
+
+    /// The same memory registered once more, in another zone or with other rights. Either may be freed first.
+    pub fn over(&self, pz: &Pz, privileges: Privileges) -> Result<Region> {
+        Region::of(pz, dat_engine::Region::Lmr(&self.0.lmr), self.0.len, privileges)
+    }
+
+    pub(crate) fn shared(
+        pz: &Pz,
+        memory: Memory,
+        cookie: LmrCookie,
+        privileges: Privileges,
+    ) -> Result<Region> {
+        let len = memory.len() as usize;
+        Region::of(pz, dat_engine::Region::Shared(memory, cookie), len, privileges)
+    }
+
+    fn of(pz: &Pz, region: dat_engine::Region<'_>, len: usize, privileges: Privileges) -> Result<Region> {
+        let engine = &pz.0.ia.engine;
+        let lmr = engine.lmr_create_from(region, &pz.0.engine, privileges, VaType::Virtual)?;
         Ok(Region(Arc::new(Owner { lmr, len, _pz: pz.clone() })))
     }
 

@@ -334,7 +334,10 @@ impl IaInner {
 
     /// The cascade of an abrupt close, in the contract's order.
     fn end_all(&self) {
+        // A request is delivered before, and ended with the rest, or refused.
+        let ports = self.ports.lock();
         let objects = std::mem::take(&mut *self.objects.lock());
+        drop(ports);
         for rmr in objects.rmrs.values() {
             rmr.kill();
         }

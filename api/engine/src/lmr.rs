@@ -6,7 +6,8 @@ use std::sync::{Arc, Weak};
 use dat_plugin::host::{ForkGuard, Memory};
 use dat_plugin::{Access, Caps};
 use dat_types::{
-    Error, IaCounter, LmrCookie, LmrTriplet, ObjectId, Privileges, Result, ReturnType, RmrTriplet, Subtype, VaType,
+    Error, IaCounter, LmrCookie, LmrTriplet, ObjectId, Privileges, Result, ReturnType, RmrTriplet, Subtype,
+    VaType,
 };
 
 use crate::context::{Context, object_calls};

@@ -219,6 +219,7 @@ impl Rmr {
         if let Some(ia) = self.0.owner.upgrade() {
             ia.rebound(self, bound.map(|bound| bound.context), 0);
             ia.objects.lock().rmrs.remove(&self.0.id);
+            ia.count(dat_types::IaCounter::RmrFree);
         }
     }
 

@@ -126,6 +126,7 @@ impl Ia {
             side: Lock::new(Side::new(queue, attr.max_recv_dtos)),
         }));
         objects.srqs.insert(id, srq.clone());
+        self.inner.count(dat_types::IaCounter::SrqCreate);
         Ok(srq)
     }
 }
@@ -251,6 +252,7 @@ impl Srq {
             return Err(error::state(CALL, Subtype::SrqInUse, message));
         }
         objects.srqs.remove(&self.0.id);
+        ia.count(dat_types::IaCounter::SrqFree);
         drop(objects);
         self.kill();
         Ok(())

@@ -51,12 +51,7 @@ pub trait Layer: Send + Sync + Sized + 'static {
     }
 
     /// A post: to a channel, or without one to a shared receive queue.
-    fn post<T: Outcome>(
-        &self,
-        channel: Option<&Self::Channel>,
-        post: &Post,
-        next: impl FnOnce() -> T,
-    ) -> T {
+    fn post<T: Outcome>(&self, channel: Option<&Self::Channel>, post: &Post, next: impl FnOnce() -> T) -> T {
         let _ = (channel, post);
         next()
     }
@@ -461,16 +456,18 @@ impl<L: Layer> Channel for ChannelOver<L> {
 
     fn post_atomic(&self, request: &AtomicRequest) -> Status {
         let kind = Kind::Request(request.opcode);
-        let post =
-            Post { kind, token: request.token, bytes: 8, segments: 1, flags: request.flags.0 };
+        let post = Post { kind, token: request.token, bytes: 8, segments: 1, flags: request.flags.0 };
         self.layer.post(Some(&self.own), &post, || self.below.post_atomic(request))
+    }
+
+    fn settle(&self) {
+        self.below.settle();
     }
 
     fn bind(&self, request: &BindRequest) -> Result<u32, Status> {
         let bytes = request.range().map_or(0, |range| range.len().into());
         let segments = usize::from(bytes > 0);
-        let post =
-            Post { kind: Kind::Bind, token: request.token, bytes, segments, flags: request.flags.0 };
+        let post = Post { kind: Kind::Bind, token: request.token, bytes, segments, flags: request.flags.0 };
         self.layer.post(Some(&self.own), &post, || self.below.bind(request))
     }
 

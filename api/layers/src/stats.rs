@@ -226,10 +226,20 @@ impl Stats {
     pub fn to_prometheus(&self) -> String {
         let mut page = Page::default();
         for device in &self.devices {
-            let of = format!("pid=\"{}\",ia=\"{}\",provider=\"{}\"", self.pid, label(&device.ia), label(&device.provider));
+            let of = format!(
+                "pid=\"{}\",ia=\"{}\",provider=\"{}\"",
+                self.pid,
+                label(&device.ia),
+                label(&device.provider)
+            );
             page.gauge("dat_device_open_seconds", "Time the device has been open", &of, device.open_seconds);
             page.gauge("dat_channels", "Open channels", &of, device.channels.len() as f64);
-            page.counter("dat_closed_channels_total", "Channels that were closed", &of, device.closed_channels);
+            page.counter(
+                "dat_closed_channels_total",
+                "Channels that were closed",
+                &of,
+                device.closed_channels,
+            );
             for (call, counts) in &device.calls {
                 for (outcome, count) in ["ok", "failed"].into_iter().zip(counts) {
                     let of = format!("{of},call=\"{call}\",outcome=\"{outcome}\"");
@@ -352,8 +362,10 @@ mod tests {
 
     #[test]
     fn prometheus_gets_one_description_for_each_metric_and_growing_buckets() {
-        let latency = Histogram::of(300, 200, (0..Histogram::BUCKETS).map(|at| u64::from(at == 20 || at == 22)));
-        let op = OpStats { op: "send".into(), posted: 2, bytes: 16, completed: 2, latency, ..OpStats::default() };
+        let latency =
+            Histogram::of(300, 200, (0..Histogram::BUCKETS).map(|at| u64::from(at == 20 || at == 22)));
+        let op =
+            OpStats { op: "send".into(), posted: 2, bytes: 16, completed: 2, latency, ..OpStats::default() };
         let channel = ChannelStats { channel: 1, state: "connected".into(), ops: vec![op.clone()] };
         let device = DeviceStats {
             ia: "a\"b".into(),

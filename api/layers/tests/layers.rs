@@ -112,7 +112,8 @@ fn a_trace_has_every_call_post_completion_and_event() {
 
 /// What a small program over two connections meets.
 fn faults_met(seed: u32) -> Vec<String> {
-    let layer = spec(&format!("faults:seed={seed},delay_us=50,delay_one_in=2,reorder_one_in=4,fail_register=3"));
+    let layer =
+        spec(&format!("faults:seed={seed},delay_us=50,delay_one_in=2,reorder_one_in=4,fail_register=3"));
     let mut lines = collect("dat.faults", || {
         for world in ["first", "second"] {
             let pair = Pair::connected(&format!("{world}{seed}"), std::slice::from_ref(&layer));
@@ -134,7 +135,10 @@ fn the_same_seed_makes_the_same_faults_and_another_makes_others() {
     assert!(once.len() > 80, "{}", once.len());
     assert_eq!(once, again);
     let without_seed = |lines: Vec<String>| -> Vec<String> {
-        lines.iter().map(|line| line.replace("seed=7", "").replace("seed=8", "").replace("7.", "").replace("8.", "")).collect()
+        lines
+            .iter()
+            .map(|line| line.replace("seed=7", "").replace("seed=8", "").replace("7.", "").replace("8.", ""))
+            .collect()
     };
     assert_ne!(without_seed(once), without_seed(faults_met(8)));
 }

@@ -82,7 +82,7 @@ fn program() -> String {
             describe, close,
         }
         ChannelOps as "channel_ops" {
-            size, reserved, post, post_recv, post_list, post_recv_list, post_atomic, bind, connect, accept,
+            size, reserved, post, post_recv, post_list, post_recv_list, settle, post_atomic, bind, connect, accept,
             disconnect, local_port, describe, close,
         }
         QueueOps as "queue_ops" { size, reserved, poll, arm, disarm, fd, close }

@@ -108,9 +108,6 @@ counters! {
         DiagErrSqRire = "DCNT_IA_DIAG_ERR_SQ_RIRE",
         DiagErrSqRree = "DCNT_IA_DIAG_ERR_SQ_RREE",
         DiagErrSqTree = "DCNT_IA_DIAG_ERR_SQ_TREE",
-        Cm = "DCNT_IA_CM",
-        Lnk = "DCNT_IA_LNK",
-        Diag = "DCNT_IA_DIAG",
     }
 }
 
@@ -166,7 +163,7 @@ mod tests {
 
     #[test]
     fn positions_are_the_headers() {
-        assert_eq!((IaCounter::PzCreate as usize, IaCounter::ALL.len()), (0, 88));
+        assert_eq!((IaCounter::PzCreate as usize, IaCounter::ALL.len()), (0, 85));
         assert_eq!((EpCounter::PostRead as usize, EpCounter::ALL.len()), (12, 24));
         assert_eq!((EvdCounter::Dequeue as usize, EvdCounter::ALL.len()), (3, 10));
         for (position, counter) in IaCounter::ALL.iter().enumerate() {

@@ -199,7 +199,7 @@ impl Chan {
     fn step(self: &Arc<Chan>, control: &mut Control, event: &CmEvent) -> Result<(), Event> {
         let dev = &self.dev;
         let end = |kind| Event::new(kind, self.attr.user);
-        let log = |what: &str, error: &io::Error| tracing::warn!(ia = %dev.params.ia_name, %error, "{what}");
+        let log = |what: &str, error: &io::Error| tracing::debug!(ia = %dev.params.ia_name, %error, "{what}");
         let Some(id) = &control.id else { return Ok(()) };
         let next = match (event.kind, &control.phase) {
             (RDMA_CM_EVENT_ADDR_RESOLVED, Phase::Resolving(_)) => {

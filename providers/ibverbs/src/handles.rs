@@ -220,13 +220,24 @@ impl Drop for Mr {
 pub(crate) struct Window {
     pd: Arc<Pd>,
     ptr: NonNull<ibv_mw>,
+    /// What it is bound to, with a length of 0, to end what it was bound to: some drivers take no null there.
+    nothing: Mr,
+    page: Box<Page>,
 }
+
+/// A page of this process.
+#[repr(align(4096))]
+pub(crate) struct Page(#[allow(dead_code, reason = "the device knows its address")] pub(crate) [u8; 4096]);
 
 impl Window {
     pub(crate) fn new(pd: &Arc<Pd>) -> io::Result<Window> {
+        let page = Box::new(Page([0; 4096]));
+        let access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND;
+        // SAFETY: the page is dropped after the registration, being the later field.
+        let nothing = unsafe { Mr::new(pd, &raw const *page as u64, 4096, access)? };
         // SAFETY: a live domain.
         let ptr = unsafe { ibv_alloc_mw(pd.ptr.as_ptr(), IBV_MW_TYPE_1) };
-        Ok(Window { pd: pd.clone(), ptr: NonNull::new(ptr).ok_or_else(last)? })
+        Ok(Window { pd: pd.clone(), ptr: NonNull::new(ptr).ok_or_else(last)?, nothing, page })
     }
 }
 
@@ -462,12 +473,10 @@ impl Qp {
         send_flags: u32,
         range: Option<(&Mr, u64, u64, c_int)>,
     ) -> (c_int, u32) {
-        let bind_info = match range {
-            None => ibv_mw_bind_info { mr: null_mut(), addr: 0, length: 0, mw_access_flags: 0 },
-            Some((mr, addr, length, access)) => {
-                ibv_mw_bind_info { mr: mr.ptr.as_ptr(), addr, length, mw_access_flags: access as u32 }
-            }
-        };
+        let (mr, addr, length, access) =
+            range.unwrap_or((&window.nothing, &raw const *window.page as u64, 0, 0));
+        let bind_info =
+            ibv_mw_bind_info { mr: mr.ptr.as_ptr(), addr, length, mw_access_flags: access as u32 };
         let mut bind = ibv_mw_bind { wr_id, send_flags, bind_info };
         // SAFETY: all three live.
         unsafe {

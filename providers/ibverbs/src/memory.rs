@@ -9,7 +9,7 @@ use dat_plugin::{Access, Block, Failure, Keys, Status};
 use rdma_sys::verbs::*;
 use rustix::mm::{MapFlags, ProtFlags};
 
-use crate::handles::{Context, Mr, Pd, Window};
+use crate::handles::{Context, Mr, Page, Pd, Window};
 use crate::params::{HugePages, Params};
 use crate::probe;
 use crate::status;
@@ -38,9 +38,6 @@ struct Blocks {
     mapped: HashMap<u64, Mapped>,
     last: u64,
 }
-
-#[repr(align(4096))]
-struct Page(#[allow(dead_code, reason = "the device knows its address")] [u8; 4096]);
 
 /// All rights the engine may ask for.
 const RIGHTS: [(Access, c_int); 5] = [

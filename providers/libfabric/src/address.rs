@@ -1,7 +1,7 @@
 //! Socket addresses as the C interface has them.
 
 use std::mem::size_of;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 use dat_plugin::SockAddr;
 
@@ -83,13 +83,10 @@ pub fn at_port(addr: SockAddr, port: u64) -> Option<SocketAddr> {
     })
 }
 
-/// An address without a port as the plugin interface has it.
-pub fn of_ip(ip: IpAddr) -> SockAddr {
-    SockAddr::from(ip)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
     use super::*;
 
     #[test]

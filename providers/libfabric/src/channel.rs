@@ -295,7 +295,11 @@ impl Chan {
         if matches!(st.phase, Phase::Up | Phase::Accepting | Phase::Leaving(_)) {
             // What the peer's completions depend on goes first.
             self.say_what_is_owed(st, true);
-            let _ = self.say(st, Bell::Bye, farewell.code(), &[0; PAYLOAD]);
+            let said = self.say(st, Bell::Bye, farewell.code(), &[0; PAYLOAD]);
+            if let (Err(_), Some(link), Some(datagrams)) = (said, st.link, &self.dev.datagrams) {
+                // The channel is gone by the time the fabric takes it.
+                datagrams.say_goodbye_later(&self.dev, link.dest, (st.peer, st.peer_secret), farewell);
+            }
         }
     }
 
@@ -369,13 +373,20 @@ impl Channel for FabricChannel {
     fn connect(&self, param: &ConnectParam<'_>) -> Result<(), Failure> {
         let mut st = self.0.lock();
         self.0.check_start("connect", &st, param.data)?;
-        self.0.dev.connect(&self.0, &mut st, param)
+        self.0.dev.connect(&self.0, &mut st, param)?;
+        drop(st);
+        // What can be done at once need not wait for the event thread.
+        self.0.dev.take_connection_events_if_free();
+        Ok(())
     }
 
     fn accept(&self, request: u64, data: &[u8]) -> Result<(), Failure> {
         let mut st = self.0.lock();
         self.0.check_start("accept", &st, data)?;
-        self.0.dev.accept(&self.0, &mut st, request, data)
+        self.0.dev.accept(&self.0, &mut st, request, data)?;
+        drop(st);
+        self.0.dev.take_connection_events_if_free();
+        Ok(())
     }
 
     fn disconnect(&self) -> Status {
@@ -383,7 +394,20 @@ impl Channel for FabricChannel {
             return Status::FORKED;
         }
         let mut st = self.0.lock();
-        self.0.leave(&mut st, self.0.dev.params.linger)
+        let status = self.0.leave(&mut st, self.0.dev.params.linger);
+        if status != Status::PENDING || matches!(st.phase, Phase::Leaving(_)) {
+            return status;
+        }
+        // Receives taken back are handed back at once; only transfers under way take their time.
+        for _ in 0..4 {
+            drop(st);
+            while self.0.dev.progress_now() > 0 {}
+            st = self.0.lock();
+            if self.0.settled(&st) && st.owed.ending.take().is_some() {
+                return Status::OK;
+            }
+        }
+        Status::PENDING
     }
 
     fn post(&self, request: &Request) -> Status {

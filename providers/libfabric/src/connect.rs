@@ -25,7 +25,7 @@ use crate::wire::{Hello, Kind};
 pub struct Connector {
     /// Held while events are read and handled, and while endpoints are closed: an event never meets an endpoint that is
     /// gone.
-    reading: Mutex<Vec<u64>>,
+    reading: Mutex<()>,
     /// Channels by the address of their endpoint.
     endpoints: Mutex<HashMap<usize, Arc<Chan>>>,
     /// Endpoints that are shut down and wait to be closed.
@@ -88,7 +88,11 @@ impl Dev {
         let result =
             unsafe { fi_connect(link.ep, raw.bytes().as_ptr().cast(), hello.as_ptr().cast(), hello.len()) };
         if result != 0 {
-            let failure = status::failure(self.fabric.library, &format!("connect to {to}"), result.into());
+            let mut failure = status::failure(self.fabric.library, &format!("connect to {to}"), result.into());
+            // What the system says of an address no way leads to from this device's own.
+            if result == -libc::EINVAL {
+                failure.status = Status::UNREACHABLE;
+            }
             chan.stop(st);
             return Err(failure);
         }
@@ -221,13 +225,25 @@ impl Dev {
         if let Some(datagrams) = &self.datagrams {
             return datagrams.look_after(self);
         }
-        let reading = self.connector.reading.lock();
+        let _reading = self.connector.reading.lock();
+        self.take_events_while_reading()
+    }
+
+    /// The same unless another thread is at it.
+    pub fn take_connection_events_if_free(self: &Arc<Dev>) {
+        if let Some(datagrams) = &self.datagrams {
+            datagrams.look_after(self);
+        } else if let Some(_reading) = self.connector.reading.try_lock() {
+            self.take_events_while_reading();
+        }
+    }
+
+    fn take_events_while_reading(self: &Arc<Dev>) -> usize {
         let mut taken = 0;
         while taken < 256 && self.take_one_event() {
             taken += 1;
         }
         self.close_dead();
-        drop(reading);
         taken
     }
 

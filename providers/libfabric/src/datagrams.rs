@@ -4,10 +4,13 @@
 
 use std::cell::UnsafeCell;
 use std::collections::{HashMap, VecDeque};
+use std::mem::MaybeUninit;
 use std::net::SocketAddr;
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use dat_plugin::{ConnectParam, Event, EventKind, Failure, SockAddr, Status};
 use libfabric_sys::consts::*;
@@ -15,6 +18,7 @@ use libfabric_sys::inline::*;
 use libfabric_sys::ops::Iovec;
 use libfabric_sys::types::*;
 use parking_lot::Mutex;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::address::Raw;
 use crate::channel::{Chan, Phase, State};
@@ -25,7 +29,7 @@ use crate::fabric::{Fabric, Info};
 use crate::frames::{Body, FRAME, Frame};
 use crate::memory::{Mr, Regions};
 use crate::status;
-use crate::wire::{Bell, Hello, Kind, PAYLOAD};
+use crate::wire::{Bell, Farewell, Hello, Kind, PAYLOAD};
 use crate::work::{Context, Role};
 
 /// Tag of frames; messages have others.
@@ -53,14 +57,36 @@ pub struct Datagrams {
     peers: Mutex<HashMap<Vec<u8>, fi_addr_t>>,
     requests: Mutex<HashMap<u64, Asked>>,
     next_request: AtomicU64,
-    /// Handshake frames libfabric has not taken yet: destination, bytes, channel they are of.
-    waiting: Mutex<VecDeque<(fi_addr_t, Vec<u8>, u32)>>,
+    /// Handshake frames libfabric has not taken yet.
+    waiting: Mutex<VecDeque<Waiting>>,
+    /// Whether the fabric's ports are TCP ports, so that a knock tells whether anybody is there.
+    over_tcp: bool,
+}
+
+/// A handshake frame libfabric has not taken yet.
+struct Waiting {
+    dest: fi_addr_t,
+    bytes: Vec<u8>,
+    /// Channel it is of, or 0.
+    chan: u32,
+    since: Instant,
+    /// A request: where to.
+    to: Option<SocketAddr>,
+    knock: Option<Knock>,
 }
 
 /// An endpoint with receives for frames.
+///
+/// One that can be closed before the device has a completion queue of its own: a queue must not outlive an endpoint that
+/// was bound to it, because ofi_rxm leaves what it bound in the queue's wait object.
 pub struct Port {
     id: u32,
     ep: *mut fid_ep,
+    /// Null: the device's.
+    cq: *mut fid_cq,
+    cq_fd: RawFd,
+    /// Held while the queue is read and when it is closed; `true` once closed.
+    closed: Mutex<bool>,
     info: Info,
     user: u64,
     port: AtomicU64,
@@ -127,9 +153,14 @@ impl Port {
     ) -> Result<Arc<Port>, Failure> {
         let frames = slots(count, Role::FrameIn, id);
         let mr = registered(fabric, regions, &frames)?;
+        let (own, cq_fd) = if id == 0 { (ptr::null_mut(), -1) } else { fabric.open_cq(256)? };
+        let cq = if own.is_null() { fabric.cq } else { own };
         let mut port = Port {
             id,
             ep: ptr::null_mut(),
+            cq: own,
+            cq_fd,
+            closed: Mutex::new(false),
             info,
             user,
             port: AtomicU64::new(0),
@@ -142,7 +173,7 @@ impl Port {
             let made = fi_endpoint(fabric.domain, port.info.head, &mut port.ep, ptr::null_mut());
             fabric.check("fi_endpoint", made)?;
             fabric.check("an endpoint's address table", fi_bind(port.ep.cast(), fabric.av.cast(), 0))?;
-            let bound = fi_bind(port.ep.cast(), fabric.cq.cast(), FI_SEND | FI_RECV);
+            let bound = fi_bind(port.ep.cast(), cq.cast(), FI_SEND | FI_RECV);
             fabric.check("an endpoint's queue", bound)?;
             fabric.check("fi_enable", fi_enable(port.ep))?;
         }
@@ -178,15 +209,58 @@ impl Port {
     }
 }
 
-impl Drop for Port {
-    fn drop(&mut self) {
-        if !self.ep.is_null() {
-            // SAFETY: opened by this value; its receives go with it.
-            let result = unsafe { fi_close(self.ep.cast()) };
+impl Port {
+    /// Closes the endpoint and its queue, and with the endpoint its receives.
+    fn close(&self) {
+        let mut closed = self.closed.lock();
+        if std::mem::replace(&mut *closed, true) {
+            return;
+        }
+        for object in [self.ep.cast::<fid>(), self.cq.cast()] {
+            // SAFETY: opened by this value, and nobody reads: that takes the lock and looks first.
+            let result = if object.is_null() { 0 } else { unsafe { fi_close(object) } };
             if result != 0 {
                 tracing::warn!(result, "closing a datagram endpoint");
             }
         }
+    }
+
+    /// The descriptor of a queue of its own.
+    fn wait(&self) -> Option<BorrowedFd<'_>> {
+        // SAFETY: open until closed; a stale number in an epoll set is no unsoundness.
+        (self.cq_fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(self.cq_fd) })
+    }
+
+    /// Takes one completion of a queue of its own: the frame it is of, and how it ended.
+    fn take_one(&self) -> Option<(u32, Result<usize, Errno>)> {
+        let closed = self.closed.lock();
+        if *closed || self.cq.is_null() {
+            return None;
+        }
+        let mut entry = MaybeUninit::<fi_cq_tagged_entry>::uninit();
+        // SAFETY: an open queue, room for one entry of its format; contexts are this port's frames.
+        unsafe {
+            match fi_cq_read(self.cq, entry.as_mut_ptr().cast(), 1) {
+                1 => {
+                    let entry = entry.assume_init_ref();
+                    Some((Context::from_ptr(entry.op_context).index, Ok(entry.len)))
+                }
+                error if error as i32 == -FI_EAVAIL => {
+                    let mut room: cq_err_room = std::mem::zeroed();
+                    if fi_cq_readerr(self.cq, &mut room.entry, 0) <= 0 || room.entry.op_context.is_null() {
+                        return None;
+                    }
+                    Some((Context::from_ptr(room.entry.op_context).index, Err(room.entry.err)))
+                }
+                _ => None,
+            }
+        }
+    }
+}
+
+impl Drop for Port {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 
@@ -218,6 +292,7 @@ impl Datagrams {
             requests: Mutex::default(),
             next_request: AtomicU64::new(0),
             waiting: Mutex::default(),
+            over_tcp: fabric.is_over_tcp(),
         })
     }
 
@@ -253,12 +328,12 @@ impl Datagrams {
     ) -> Result<(), Failure> {
         let dest = self.peer(&dev.fabric, &Raw::from(to))?;
         st.link = Some(self.link(dest, chan));
-        st.local_port = self.main.port.load(Ordering::Relaxed);
+        st.local_port = port_of_chan(chan.id);
         chan.start_recvs(st);
         let hello = chan.hello(st, Kind::Request, param.qos);
         st.phase = Phase::Connecting;
         let body = Body::Hello { name: self.name.bytes(), hello, data: param.data };
-        self.send_soon(dest, &Frame { to: 0, secret: 0, arg: 0, body }, chan.id);
+        self.send_soon(dest, &Frame { to: 0, secret: 0, arg: 0, body }, chan.id, Some(to));
         dev.hurry();
         Ok(())
     }
@@ -300,7 +375,7 @@ impl Datagrams {
     fn answer(&self, asked: &Asked, hello: Hello, data: &[u8], chan: u32) {
         let body = Body::Hello { name: self.name.bytes(), hello, data };
         let frame = Frame { to: asked.hello.chan, secret: asked.hello.page, arg: 0, body };
-        self.send_soon(asked.from, &frame, chan);
+        self.send_soon(asked.from, &frame, chan, None);
     }
 
     /// The peer's handshake is known.
@@ -316,50 +391,111 @@ impl Datagrams {
         let id = self.next_port.fetch_add(1, Ordering::Relaxed);
         let port = Port::open(&dev.fabric, &dev.regions, info, (id, user, PORT_FRAMES_IN))?;
         let number = port.port.load(Ordering::Relaxed);
+        if let Some(fd) = port.wait() {
+            dev.wake_on(fd).map_err(|error| Failure::os("a port's descriptor", &error))?;
+        }
         self.ports.lock().insert(id, port.clone());
+        dev.hurry();
         Ok((port, number))
     }
 
     pub fn close_port(&self, port: &Arc<Port>) {
-        // The last reference closes the endpoint; a frame of it that is being handled holds one.
         self.ports.lock().remove(&port.id);
+        port.close();
     }
 
-    pub fn shut_down(&self) {
+    /// Whether a thread may sleep on the descriptors of all ports.
+    pub fn may_wait(&self, fabric: &Fabric) -> bool {
+        let ports: Vec<Arc<Port>> = self.ports.lock().values().cloned().collect();
+        ports.iter().all(|port| {
+            let closed = port.closed.lock();
+            *closed || port.cq.is_null() || fabric.may_wait(port.cq.cast())
+        })
+    }
+
+    pub fn shut_down(&self, dev: &Dev) {
         let asked: Vec<Asked> = self.requests.lock().drain().map(|(_, asked)| asked).collect();
         for asked in asked {
             self.answer(&asked, refusal(Kind::Refuse), &[], 0);
         }
-        self.ports.lock().clear();
+        // What was said last still goes, for a bounded time.
+        let deadline = Instant::now() + LAST_WORDS;
+        while !self.waiting.lock().is_empty() && Instant::now() < deadline {
+            self.look_after(dev);
+            dev.progress_now();
+            std::thread::yield_now();
+        }
+        let ports: Vec<Arc<Port>> = self.ports.lock().drain().map(|(_, port)| port).collect();
+        ports.iter().for_each(|port| port.close());
     }
 
     /// Queues a handshake frame; it goes when libfabric takes it.
-    fn send_soon(&self, dest: fi_addr_t, frame: &Frame<'_>, chan: u32) {
+    fn send_soon(&self, dest: fi_addr_t, frame: &Frame<'_>, chan: u32, to: Option<SocketAddr>) {
         let mut bytes = [0; FRAME];
         if let Some(len) = frame.encode(&mut bytes) {
-            self.waiting.lock().push_back((dest, bytes[..len].to_vec(), chan));
+            let bytes = bytes[..len].to_vec();
+            let waiting = Waiting { dest, bytes, chan, since: Instant::now(), to, knock: None };
+            self.waiting.lock().push_back(waiting);
         }
     }
 
-    /// Tries again what libfabric did not take; called by the event thread. How many went.
-    pub fn look_after(&self, dev: &Arc<Dev>) -> usize {
+    /// Says that a connection is over, once libfabric takes it.
+    pub fn say_goodbye_later(&self, dev: &Dev, dest: fi_addr_t, (to, secret): (u32, u64), farewell: Farewell) {
+        let body = Body::Bell { bell: Bell::Bye, payload: [0; PAYLOAD] };
+        self.send_soon(dest, &Frame { to, secret, arg: farewell.code(), body }, 0, None);
+        dev.tick();
+    }
+
+    /// Takes frames that came to ports, and tries again what libfabric did not take; called by the event thread. How
+    /// much was done.
+    pub fn look_after(&self, dev: &Dev) -> usize {
+        let mut done = 0;
+        let ports: Vec<Arc<Port>> = self.ports.lock().values().cloned().collect();
+        for port in ports {
+            while let Some((index, result)) = port.take_one() {
+                self.on_frame_in(dev, index, result);
+                done += 1;
+            }
+        }
         let count = self.waiting.lock().len();
-        let mut went = 0;
         for _ in 0..count {
-            let Some((dest, bytes, chan)) = self.waiting.lock().pop_front() else { break };
-            match self.send(dest, &bytes, chan) {
-                Ok(()) => went += 1,
-                Err(errno) if errno == -libc::EAGAIN => self.waiting.lock().push_back((dest, bytes, chan)),
-                Err(errno) => {
-                    tracing::debug!(error = %dev.fabric.library.strerror(-errno), "a frame does not go");
-                    self.gave_up(dev, chan, errno);
+            let Some(mut waiting) = self.waiting.lock().pop_front() else { break };
+            let abandoned = waiting.chan != 0 && dev.chan(waiting.chan).is_none();
+            let failed = match self.send(waiting.dest, &waiting.bytes, waiting.chan) {
+                Ok(()) => {
+                    done += 1;
+                    continue;
+                }
+                Err(_) if abandoned || waiting.since.elapsed() > PATIENCE => Some(libc::ETIMEDOUT),
+                Err(errno) if errno == -libc::EAGAIN => self.knock(&mut waiting),
+                Err(errno) => Some(errno),
+            };
+            match failed {
+                None => self.waiting.lock().push_back(waiting),
+                Some(errno) => {
+                    tracing::debug!(error = %dev.fabric.library.strerror(errno.abs()), "a frame does not go");
+                    self.gave_up(dev, waiting.chan, errno);
                 }
             }
         }
         if !self.waiting.lock().is_empty() {
-            dev.look_again_soon();
+            dev.tick();
         }
-        went
+        done
+    }
+
+    /// libfabric says "again" while it connects, and goes on saying so when nobody is there. Why there will be no
+    /// connection, if that is known.
+    fn knock(&self, waiting: &mut Waiting) -> Option<Errno> {
+        let waited = waiting.since.elapsed();
+        let to = waiting.to?;
+        if !self.over_tcp {
+            return (waited > NOBODY).then_some(libc::ECONNREFUSED);
+        }
+        if waiting.knock.is_none() && waited > KNOCK {
+            waiting.knock = Some(Knock::begin(to));
+        }
+        waiting.knock.as_mut().and_then(Knock::look)
     }
 
     /// A frame of this channel could not be delivered.
@@ -429,7 +565,8 @@ impl Datagrams {
             Err(errno) if errno == libc::ECANCELED => return,
             Err(_) => {}
         }
-        if let Err(errno) = port.post(index) {
+        let closed = port.closed.lock();
+        if !*closed && let Err(errno) = port.post(index) {
             tracing::error!(errno, "a receive for frames is lost");
         }
     }
@@ -476,7 +613,7 @@ impl Datagrams {
         event.port = asked.port;
         event.qos = hello.qos;
         event.peer = peer.map_or(SockAddr::UNSPECIFIED, |peer| SockAddr::from(peer.ip()));
-        event.peer_port = peer.map_or(0, |peer| peer.port().into());
+        event.peer_port = port_of_chan(hello.chan);
         self.requests.lock().insert(request, asked);
         dev.event(None, event);
     }
@@ -522,10 +659,47 @@ impl Datagrams {
             .and_then(|raw| self.peer(&dev.fabric, &raw).ok());
         if let Some(dest) = number {
             let body = Body::Bell { bell: Bell::Bye, payload: [0; PAYLOAD] };
-            self.send_soon(dest, &Frame { to: hello.chan, secret: hello.page, arg: 1, body }, 0);
-            dev.look_again_soon();
+            self.send_soon(dest, &Frame { to: hello.chan, secret: hello.page, arg: 1, body }, 0, None);
+            dev.tick();
         }
     }
+}
+
+/// When to knock at a port libfabric does not get through to, when to give up on one that cannot be knocked at, and when
+/// on any frame.
+const KNOCK: Duration = Duration::from_millis(20);
+const NOBODY: Duration = Duration::from_secs(1);
+const LAST_WORDS: Duration = Duration::from_millis(100);
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A connection made only to learn whether one can be made.
+struct Knock(Option<OwnedFd>);
+
+impl Knock {
+    fn begin(to: SocketAddr) -> Knock {
+        let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None).ok();
+        if let Some(socket) = &socket {
+            // What becomes of it is read off the socket.
+            let _ = rustix::net::connect(socket, &to);
+        }
+        Knock(socket)
+    }
+
+    /// Why nobody answers, once that is known.
+    fn look(&mut self) -> Option<Errno> {
+        let socket = self.0.as_ref()?;
+        match rustix::net::sockopt::socket_error(socket) {
+            Ok(Ok(())) => None,
+            Ok(Err(errno)) | Err(errno) => Some(errno.raw_os_error()),
+        }
+    }
+}
+
+/// Local ports of connections that share an endpoint are numbers beyond the internet's.
+pub fn port_of_chan(chan: u32) -> u64 {
+    (1 << 16) + u64::from(chan)
 }
 
 /// Peers a device may have met.
@@ -554,10 +728,5 @@ impl Dev {
         let frame = Frame { to, secret, arg, body: Body::Bell { bell, payload: *payload } };
         let len = frame.encode(&mut bytes).ok_or(-libc::EINVAL)?;
         datagrams.send(dest, &bytes[..len], 0)
-    }
-
-    /// Has the event thread look in a millisecond.
-    pub fn look_again_soon(&self) {
-        self.tick();
     }
 }

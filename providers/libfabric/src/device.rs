@@ -195,6 +195,12 @@ impl Dev {
         self.wait.bell.signal();
     }
 
+    /// Has the event thread woken by a descriptor, until that is closed.
+    pub fn wake_on(&self, fd: std::os::fd::BorrowedFd<'_>) -> io::Result<()> {
+        let data = epoll::EventData::new_u64(EVENTS);
+        Ok(epoll::add(&self.wait.epoll, fd, data, epoll::EventFlags::IN)?)
+    }
+
     /// Somebody polls a queue.
     pub fn polled(&self) {
         self.polls.fetch_add(1, Ordering::Relaxed);
@@ -324,7 +330,8 @@ impl Dev {
         if polled || busy_for_nothing || self.params.progress == Progress::Tick || !self.listed.lock().is_empty() {
             return self.tick();
         }
-        if !self.may_wait() || !self.fabric.may_wait_for_events() {
+        let ports_quiet = self.datagrams.as_ref().is_none_or(|datagrams| datagrams.may_wait(&self.fabric));
+        if !ports_quiet || !self.may_wait() || !self.fabric.may_wait_for_events() {
             return self.wait.bell.signal();
         }
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ONESHOT;
@@ -634,7 +641,7 @@ impl Dev {
     fn shut_down(&self) {
         self.connector.shut_down(self);
         if let Some(datagrams) = &self.datagrams {
-            datagrams.shut_down();
+            datagrams.shut_down(self);
         }
         self.progress_to_the_end();
         self.reap();

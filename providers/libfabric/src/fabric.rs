@@ -45,12 +45,17 @@ impl Drop for Info {
 impl Info {
     /// What the library offers for these parameters, the likeliest first.
     pub fn ask(library: &'static Library, params: &Params) -> Result<Info, Failure> {
+        Info::ask_for(library, params, 0)
+    }
+
+    /// The same of what completes requests with `op_flags` besides.
+    fn ask_for(library: &'static Library, params: &Params, op_flags: u64) -> Result<Info, Failure> {
         // SAFETY: null is answered with an empty one.
         let head = unsafe { library.dupinfo(ptr::null()) };
-        let hints = Info { library, head };
-        if hints.head.is_null() {
+        if head.is_null() {
             return Err(Failure::new(Status::NO_RESOURCE, "fi_allocinfo: out of memory"));
         }
+        let hints = Info { library, head };
         let name = CString::new(params.fabric.as_str())
             .map_err(|_| Failure::new(Status::BAD_CONFIG, "parameter fabric: a byte 0"))?;
         // SAFETY: just allocated, with all attributes; strings are freed by the library, so they are the C library's.
@@ -61,6 +66,7 @@ impl Info {
                 info.caps |= FI_TAGGED;
             }
             info.mode = FI_CONTEXT | FI_CONTEXT2;
+            (*info.tx_attr).op_flags = op_flags;
             (*info.ep_attr).type_ = match params.endpoint {
                 Endpoint::Msg => FI_EP_MSG,
                 Endpoint::Rdm => FI_EP_RDM,
@@ -208,13 +214,11 @@ fn link_local(ip: IpAddr) -> bool {
 pub struct Limits {
     pub mr_mode: i32,
     pub mr_key_size: usize,
-    pub inject: usize,
     pub iov: usize,
-    pub rma_iov: usize,
     pub max_message: u64,
     pub cm_data: usize,
+    /// Writes may complete when their bytes are in the peer's memory, rather than on their way.
     pub delivery: bool,
-    pub order_saw: bool,
     pub atomics: bool,
 }
 
@@ -248,7 +252,8 @@ const CQ_SIZE: usize = 8192;
 impl Fabric {
     pub fn open(library: &'static Library, params: &Params) -> Result<Fabric, Failure> {
         let info = Info::ask(library, params)?.choose(params)?;
-        let limits = limits_of(info.first(), params)?;
+        let mut limits = limits_of(info.first(), params)?;
+        limits.delivery = Info::ask_for(library, params, FI_DELIVERY_COMPLETE).is_ok();
         let mut this = Fabric {
             library,
             info,
@@ -269,17 +274,7 @@ impl Fabric {
         // SAFETY: open objects, filled structures; `this` closes what was opened if a later step fails.
         unsafe {
             check(library, "fi_domain", fi_domain(this.fabric, head, &mut this.domain, none))?;
-            let mut attr = fi_cq_attr {
-                size: CQ_SIZE,
-                flags: 0,
-                format: FI_CQ_FORMAT_TAGGED,
-                wait_obj: FI_WAIT_FD,
-                signaling_vector: 0,
-                wait_cond: 0,
-                wait_set: none,
-            };
-            check(library, "fi_cq_open", fi_cq_open(this.domain, &mut attr, &mut this.cq, none))?;
-            check(library, "descriptor of the completion queue", fi_wait_fd(this.cq.cast(), &mut this.cq_fd))?;
+            (this.cq, this.cq_fd) = this.open_cq(CQ_SIZE)?;
             match params.endpoint {
                 Endpoint::Msg => {
                     let mut attr = fi_eq_attr {
@@ -310,9 +305,42 @@ impl Fabric {
         Ok(this)
     }
 
+    /// Opens a completion queue of this many entries; the queue and its descriptor.
+    pub fn open_cq(&self, size: usize) -> Result<(*mut fid_cq, RawFd), Failure> {
+        let mut attr = fi_cq_attr {
+            size,
+            flags: 0,
+            format: FI_CQ_FORMAT_TAGGED,
+            wait_obj: FI_WAIT_FD,
+            signaling_vector: 0,
+            wait_cond: 0,
+            wait_set: ptr::null_mut(),
+        };
+        let mut cq = ptr::null_mut();
+        let mut fd = -1;
+        // SAFETY: an open domain, a filled structure.
+        unsafe {
+            self.check("fi_cq_open", fi_cq_open(self.domain, &mut attr, &mut cq, ptr::null_mut()))?;
+            if let Err(failure) =
+                self.check("descriptor of a completion queue", fi_wait_fd(cq.cast(), &mut fd))
+            {
+                fi_close(cq.cast());
+                return Err(failure);
+            }
+        }
+        Ok((cq, fd))
+    }
+
     /// Fails if `result` is an error of `what`.
     pub fn check(&self, what: &str, result: i32) -> Result<(), Failure> {
         check(self.library, what, result)
+    }
+
+    /// Whether a port of the fabric is a TCP port.
+    pub fn is_over_tcp(&self) -> bool {
+        // SAFETY: an entry of the library's has all attributes.
+        let name = text(unsafe { (*self.info.first().fabric_attr).prov_name });
+        ["tcp", "net", "sockets"].contains(&name.split(';').next().unwrap_or_default())
     }
 
     /// The device's own address, if it is of the internet.
@@ -334,17 +362,17 @@ impl Fabric {
 
     /// Whether a thread may sleep on the completion queue's descriptor now; `false`: read first.
     pub fn may_wait_for_completions(&self) -> bool {
-        let mut objects = [self.cq.cast::<fid>()];
-        // SAFETY: open objects.
-        unsafe { fi_trywait(self.fabric, objects.as_mut_ptr(), 1) == 0 }
+        self.may_wait(self.cq.cast())
     }
 
     /// As above, of the event queue.
     pub fn may_wait_for_events(&self) -> bool {
-        if self.eq.is_null() {
-            return true;
-        }
-        let mut objects = [self.eq.cast::<fid>()];
+        self.eq.is_null() || self.may_wait(self.eq.cast())
+    }
+
+    /// As above, of any open queue.
+    pub fn may_wait(&self, queue: *mut fid) -> bool {
+        let mut objects = [queue];
         // SAFETY: open objects.
         unsafe { fi_trywait(self.fabric, objects.as_mut_ptr(), 1) == 0 }
     }
@@ -432,13 +460,10 @@ fn limits_of(info: &fi_info, params: &Params) -> Result<Limits, Failure> {
     Ok(Limits {
         mr_mode: domain.mr_mode,
         mr_key_size: domain.mr_key_size,
-        inject: tx.inject_size,
         iov: tx.iov_limit.min(rx.iov_limit),
-        rma_iov: tx.iov_limit,
         max_message: ep.max_msg_size as u64,
         cm_data: 256,
-        delivery: tx.op_flags & FI_DELIVERY_COMPLETE != 0,
-        order_saw: tx.msg_order & FI_ORDER_SAW != 0,
+        delivery: false,
         atomics: false,
     })
 }

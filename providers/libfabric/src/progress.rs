@@ -38,8 +38,15 @@ impl Reader {
 impl Dev {
     /// Takes what completions there are, at most a batch; how many. 0 also when another thread is at it.
     pub fn progress(&self) -> usize {
-        let Some(mut reader) = self.reader.try_lock() else { return 0 };
-        let reader = &mut *reader;
+        self.reader.try_lock().map_or(0, |mut reader| self.read(&mut reader))
+    }
+
+    /// The same, after another thread that is at it. Not for who holds a channel's lock.
+    pub fn progress_now(&self) -> usize {
+        self.read(&mut self.reader.lock())
+    }
+
+    fn read(&self, reader: &mut Reader) -> usize {
         // SAFETY: room for `BATCH` entries of the format the queue was opened with.
         let count = unsafe { fi_cq_read(self.fabric.cq, reader.entries.as_mut_ptr().cast(), BATCH) };
         if count > 0 {

@@ -28,7 +28,8 @@ const TABLE: [Row; 33] = [
     row(libc::ENOSPC, Status::NO_RESOURCE, EventKind::REFUSED, CompletionStatus::TRANSPORT),
     row(libc::EAGAIN, Status::NO_RESOURCE, EventKind::REFUSED, CompletionStatus::TRANSPORT),
     row(libc::EBUSY, Status::NO_RESOURCE, EventKind::REFUSED, CompletionStatus::TRANSPORT),
-    row(libc::EINVAL, Status::INVALID, EventKind::REFUSED, CompletionStatus::REMOTE_ERROR),
+    // From connect: an address to which no way leads from the device's own.
+    row(libc::EINVAL, Status::INVALID, EventKind::UNREACHABLE, CompletionStatus::REMOTE_ERROR),
     row(libc::EMSGSIZE, Status::INVALID, EventKind::REFUSED, CompletionStatus::LOCAL_LENGTH),
     row(libc::EFAULT, Status::INVALID, EventKind::REFUSED, CompletionStatus::LOCAL_ACCESS),
     row(libc::ENOSYS, Status::NOT_SUPPORTED, EventKind::REFUSED, CompletionStatus::REMOTE_ERROR),

@@ -377,7 +377,9 @@ impl Chan {
                 let (len, ok) = shared.as_ref().map_or((0, false), |(_, len)| (*len, true));
                 let reply = Packet::MapReply { map, write, len, ok };
                 let fds: Vec<_> = shared.iter().map(|(fd, _)| fd.as_fd()).collect();
-                handshake::send(&*link.socket, &reply, &fds).map_err(|_| End::Gone)
+                // If the peer is gone, the socket says how, in order.
+                let _ = handshake::send(&*link.socket, &reply, &fds);
+                Ok(())
             }
             Packet::MapReply { map, write, len, ok } => {
                 let Some(link) = self.link.get() else { return Err(End::Fault) };
@@ -493,13 +495,16 @@ impl Chan {
         let word = if end == End::Local { Packet::Disconnect } else { Packet::Error };
         let _ = handshake::send(&*socket, &word, &[]);
         let _ = rustix::net::shutdown(&*socket, rustix::net::Shutdown::Both);
+        // A socket closed with something unread in it is reset, and the peer would not get to read the word.
+        while matches!(handshake::receive(&socket), Received::Packet(..) | Received::Garbage(_)) {}
         self.dev.forget(token, socket.as_fd());
+        // Before the phase is let go: whoever finds it stopped takes the completions there are.
+        for which in [RECV, SEND] {
+            self.tell(which);
+        }
         drop(phase);
         if let Some(event) = event {
             self.dev.event(self, event);
-        }
-        for which in [RECV, SEND] {
-            self.tell(which);
         }
     }
 

@@ -41,7 +41,7 @@ pub(crate) struct Dev {
     epoll: OwnedFd,
     bell: EventFd,
     sources: Mutex<HashMap<u64, Source>>,
-    events: Mutex<VecDeque<(Option<Arc<Chan>>, Event)>>,
+    events: Mutex<Events>,
     finish: Mutex<Vec<Arc<Chan>>>,
     peers: Mutex<HashMap<(u32, u128), Weak<Peer>>>,
     next_token: AtomicU64,
@@ -51,6 +51,14 @@ pub(crate) struct Dev {
     nonce: Box<u64>,
     /// A descriptor to give up when there are no more: see [`Dev::refuse_one`].
     spare: Mutex<Option<EventFd>>,
+}
+
+/// Events for the engine.
+#[derive(Default)]
+struct Events {
+    waiting: VecDeque<(Option<Arc<Chan>>, Event)>,
+    /// Somebody is in [`Dev::poll_events`], and will look here once more.
+    polling: bool,
 }
 
 /// What a descriptor in the epoll set stands for.
@@ -169,8 +177,14 @@ impl Dev {
     }
 
     fn push_event(&self, chan: Option<Arc<Chan>>, event: Event) {
-        self.events.lock().unwrap_or_else(PoisonError::into_inner).push_back((chan, event));
-        self.bell.signal();
+        let polling = {
+            let mut events = self.events();
+            events.waiting.push_back((chan, event));
+            events.polling
+        };
+        if !polling {
+            self.bell.signal();
+        }
     }
 
     /// A channel met a fault on the data path.
@@ -270,6 +284,10 @@ impl Dev {
         self.queues.fetch_sub(1, Ordering::Relaxed);
     }
 
+    fn events(&self) -> MutexGuard<'_, Events> {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn sources(&self) -> MutexGuard<'_, HashMap<u64, Source>> {
         self.sources.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -284,6 +302,7 @@ impl Dev {
         if n == out.len() {
             return n;
         }
+        self.events().polling = true;
         let mut ready: Vec<epoll::Event> = Vec::with_capacity(64);
         let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
         if epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut ready), Some(&now)).is_err() {
@@ -301,7 +320,12 @@ impl Dev {
             chan.finish(End::Fault);
         }
         n += self.take_events(&mut out[n..]);
-        if !self.events.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
+        let left = {
+            let mut events = self.events();
+            events.polling = false;
+            !events.waiting.is_empty()
+        };
+        if left {
             self.bell.signal();
         }
         n
@@ -310,7 +334,7 @@ impl Dev {
     fn take_events(&self, out: &mut [Event]) -> usize {
         let mut n = 0;
         while n < out.len() {
-            let next = self.events.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+            let next = self.events().waiting.pop_front();
             let Some((chan, event)) = next else { break };
             if chan.is_none_or(|chan| !chan.silent.load(Ordering::Acquire)) {
                 out[n] = event;
@@ -566,7 +590,7 @@ impl Device for ShmDevice {
     fn close(&self) {
         let sources = std::mem::take(&mut *self.0.sources());
         drop(sources);
-        let events = std::mem::take(&mut *self.0.events.lock().unwrap_or_else(PoisonError::into_inner));
+        let events = std::mem::take(&mut self.0.events().waiting);
         drop(events);
         self.0.timer.clear();
     }

@@ -67,7 +67,7 @@ impl Link {
         let (cma, cma_reason) = if !chan.dev.params.cma || hello.flags & CMA == 0 {
             (false, "switched off".to_owned())
         } else {
-            match one_sided::try_nonce(pid, hello.probe, hello.nonce) {
+            match peer.try_cma(hello.probe, hello.nonce) {
                 Ok(()) => (true, String::new()),
                 Err(reason) => (false, reason),
             }

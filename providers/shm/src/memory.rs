@@ -1,6 +1,6 @@
 //! Registered memory: keys, the table peers read to check them, and memory that peers can map.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -45,7 +45,38 @@ struct Control {
     keys: Vec<Keys>,
     free: Vec<u32>,
     blocks: HashMap<u64, Alloc>,
+    /// The blocks' numbers by their first addresses.
+    places: BTreeMap<u64, u64>,
     next_block: u64,
+    /// Random bytes to be used, fetched from the system many at a time.
+    random: Vec<[u8; 4]>,
+}
+
+impl Control {
+    /// A key for `index` that is neither 0 nor `other`, its other half random.
+    fn fresh_key(&mut self, index: u32, other: u32) -> Result<u32, Failure> {
+        loop {
+            let bytes = match self.random.pop() {
+                Some(bytes) => bytes,
+                None => {
+                    let fetched = random::<256>()?;
+                    self.random.extend(fetched.as_chunks().0);
+                    continue;
+                }
+            };
+            let key = (u32::from_ne_bytes(bytes) & !INDEX) | index;
+            if key & !INDEX != 0 && key != other {
+                return Ok(key);
+            }
+        }
+    }
+
+    /// The block a range lies in, and where in it.
+    fn block_of(&self, addr: u64, len: u64) -> Option<(u64, u64)> {
+        let (base, number) = self.places.range(..=addr).next_back()?;
+        let block = self.blocks.get(number)?;
+        (addr + len <= base + block.len).then_some((*number, addr - base))
+    }
 }
 
 struct Alloc {
@@ -116,13 +147,9 @@ impl KeyTable {
             }
         };
         let remote = access.0 & (Access::REMOTE_READ | Access::REMOTE_WRITE).0 != 0;
-        let lkey = fresh_key(index, 0)?;
-        let keys = Keys { lkey, rkey: if remote { fresh_key(index, lkey)? } else { 0 } };
-        let block = control.blocks.iter().find(|(_, block)| {
-            let base = block.base as u64;
-            addr >= base && addr + len <= base + block.len
-        });
-        let (map, offset) = block.map_or((0, 0), |(number, block)| (*number, addr - block.base as u64));
+        let lkey = control.fresh_key(index, 0)?;
+        let keys = Keys { lkey, rkey: if remote { control.fresh_key(index, lkey)? } else { 0 } };
+        let (map, offset) = control.block_of(addr, len).unwrap_or((0, 0));
         if remote {
             let row = self.rows.row(index);
             row.key.store(0, Ordering::Relaxed);
@@ -216,12 +243,18 @@ impl KeyTable {
         let handle = control.next_block;
         control.next_block += 1;
         let block = Block { addr: alloc.base as u64, len: alloc.len, handle };
+        control.places.insert(block.addr, handle);
         control.blocks.insert(handle, alloc);
         Ok(block)
     }
 
     pub(crate) fn free(&self, block: Block) -> bool {
-        let gone = self.control().blocks.remove(&block.handle);
+        let mut control = self.control();
+        let gone = control.blocks.remove(&block.handle);
+        if let Some(gone) = &gone {
+            control.places.remove(&(gone.base as u64));
+        }
+        drop(control);
         gone.is_some()
     }
 
@@ -257,16 +290,6 @@ impl KeyTable {
 }
 
 const INDEX: u32 = MAX_REGIONS as u32 - 1;
-
-/// A key for `index` that is neither 0 nor `other`, its other half random.
-fn fresh_key(index: u32, other: u32) -> Result<u32, Failure> {
-    loop {
-        let key = (random::<4>().map(u32::from_ne_bytes)? & !INDEX) | index;
-        if key & !INDEX != 0 && key != other {
-            return Ok(key);
-        }
-    }
-}
 
 /// Random bytes of the system.
 pub(crate) fn random<const N: usize>() -> Result<[u8; N], Failure> {

@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use crate::board::{Board, Map};
 use crate::device::Dev;
 use crate::memory::View;
-use crate::one_sided::Maps;
+use crate::one_sided::{self, Maps};
 
 /// A device of a peer process.
 pub(crate) struct Peer {
@@ -16,6 +16,8 @@ pub(crate) struct Peer {
     /// Its key table; `None` when it could not be mapped.
     pub(crate) keys: Option<View>,
     pub(crate) maps: Maps,
+    /// Whether its memory can be read through the kernel, once somebody tried.
+    cma: OnceLock<Result<(), String>>,
     boards: Arc<Map>,
     wakes: Mutex<HashMap<u64, Weak<Waker>>>,
     /// Readable when the process is dead. The socket tells as well, except where the dead process has a living child
@@ -52,7 +54,12 @@ impl Peer {
             .filter(|fd| dev.epoll_add(fd.as_fd(), token).is_ok())
             .map(|fd| (fd, token));
         let (boards, wakes) = (Arc::new(boards), Mutex::default());
-        Ok(Peer { pid, keys, maps: Maps::default(), boards, wakes, watch, dev: Arc::downgrade(dev) })
+        Ok(Peer { pid, keys, maps: Maps::default(), cma: OnceLock::new(), boards, wakes, watch, dev: Arc::downgrade(dev) })
+    }
+
+    /// Tries to read its memory through the kernel: `probe` is where its device has `nonce`.
+    pub(crate) fn try_cma(&self, probe: u64, nonce: u64) -> Result<(), String> {
+        self.cma.get_or_init(|| one_sided::try_nonce(self.pid, probe, nonce)).clone()
     }
 
     /// Its process is known to be dead.

@@ -305,7 +305,8 @@ impl Tx {
 
     /// Finds out what is complete.
     fn reap(&mut self, chan: &Chan, link: &Link) -> Result<(), Nonsense> {
-        if self.done == self.tail {
+        // Once a request failed, or the channel stopped, the rest is the engine's to flush, done or not.
+        if self.done == self.tail || !self.on {
             return Ok(());
         }
         let peer = link.segment.peer();

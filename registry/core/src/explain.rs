@@ -159,11 +159,7 @@ pub(crate) fn candidate(registry: &Registry, entry: &Entry) -> Candidate {
     let Some(plugin) = it.get_plugin(registry, entry) else { return it };
     it.plugin = Some(PluginFacts::of(&plugin));
     let config = config(entry);
-    it.probes = plugin
-        .probe(&config)
-        .into_iter()
-        .map(ProbeVerdict::from)
-        .collect();
+    it.probes = plugin.probe(&config).into_iter().map(ProbeVerdict::from).collect();
     let layered = dat_layers::over(plugin, &entry.layers);
     it.open = Some(match layered.and_then(|plugin| plugin.open(&config)) {
         Ok(device) => Verdict { ok: true, reason: device.describe() },

@@ -88,11 +88,8 @@ fn open_entry(registry: &Registry, entry: &Entry) -> Result<Opened, OpenError> {
         defined: entry.defined.clone(),
         reason,
     })?;
-    let no_device = |failure| OpenError::NoDevice {
-        name: entry.name.clone(),
-        defined: entry.defined.clone(),
-        failure,
-    };
+    let no_device =
+        |failure| OpenError::NoDevice { name: entry.name.clone(), defined: entry.defined.clone(), failure };
     let plugin = dat_layers::over(plugin, &entry.layers).map_err(no_device)?;
     let device = plugin.open(&config(entry)).map_err(no_device)?;
     tracing::debug!(target: "dat.registry", ia = %entry.name, library = %entry.library, "opened");

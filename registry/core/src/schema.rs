@@ -164,7 +164,10 @@ impl Reader<'_> {
             DeValue::Table(_) => {
                 let mut params = self.params(item, "layers");
                 let Some(name) = params.remove("name") else {
-                    self.complain(item.span(), "this layer has no name; write { name = \"faults\", … }".into());
+                    self.complain(
+                        item.span(),
+                        "this layer has no name; write { name = \"faults\", … }".into(),
+                    );
                     return None;
                 };
                 Spec { name, params }
@@ -365,7 +368,9 @@ mod tests {
         assert!(fault(&format!("{p}sha256 = \"12\"\n")).starts_with("3:10: sha256 takes the 64"));
         assert!(fault(&format!("{p}params = {{ a = [1] }}\n")).contains("params.a takes a string"));
         assert!(fault(&format!("{p}params = {{ a = 99999999999999999999 }}\n")).contains("64-bit"));
-        assert!(fault(&format!("{p}layers = [\"trase\"]\n")).starts_with("3:11: there is no layer \"trase\""));
+        assert!(
+            fault(&format!("{p}layers = [\"trase\"]\n")).starts_with("3:11: there is no layer \"trase\"")
+        );
         assert!(fault(&format!("{p}layers = [{{ seed = 1 }}]\n")).contains("this layer has no name"));
         assert!(fault(&format!("{p}layers = [7]\n")).contains("a layer takes a name or a table"));
         assert!(fault(&format!("{p}layers = \"trace\"\n")).contains("layers takes a list of layers"));

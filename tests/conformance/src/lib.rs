@@ -6,7 +6,7 @@
 //! supported, not written yet, and ruled out by the type system.
 //!
 //! A program that runs peers as processes starts itself again with an argument of its own and calls [`peer_main`].
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod bench;
 mod check;
@@ -14,6 +14,7 @@ mod clause;
 mod clauses;
 mod expected;
 mod kit;
+mod os;
 pub mod peer;
 mod report;
 mod runner;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use dat_types::ReturnCode;
 use serde_json::{Value, json};
 
-use crate::clause::{BY_TYPE, NOT_YET};
+use crate::clause::{BY_TYPE, NOT_YET, name};
 
 /// How one clause ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -155,7 +155,7 @@ impl Report {
             if row.verdict == Verdict::Passed && !verbose {
                 continue;
             }
-            let _ = write!(out, "C-{:03} {:16} {}", row.number, row.verdict.word(), row.title);
+            let _ = write!(out, "{} {:16} {}", name(row.number), row.verdict.word(), row.title);
             if !row.verdict.text().is_empty() {
                 let _ = write!(out, "\n                       {}", row.verdict.text());
             }
@@ -188,7 +188,7 @@ impl Report {
             .iter()
             .map(|row| {
                 json!({
-                    "clause": format!("C-{:03}", row.number),
+                    "clause": name(row.number),
                     "title": row.title,
                     "verdict": row.verdict.word().to_lowercase(),
                     "message": row.verdict.text(),
@@ -233,9 +233,9 @@ impl Report {
         for row in &self.rows {
             let _ = write!(
                 out,
-                "  <testcase classname=\"{}\" name=\"C-{:03} {}\" time=\"{:.3}\"",
+                "  <testcase classname=\"{}\" name=\"{} {}\" time=\"{:.3}\"",
                 escaped(&self.label),
-                row.number,
+                name(row.number),
                 escaped(row.title),
                 row.took.as_secs_f64()
             );

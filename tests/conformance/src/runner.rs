@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use crate::bench::Bench;
 use crate::check::Stop;
-use crate::clause::{Clause, LAST_CLAUSE, clauses};
+use crate::clause::{Clause, LAST_CLAUSE, Need, clauses, name};
 use crate::expected::Expected;
 use crate::kit::{Codes, Kit};
 use crate::report::{Report, Row, Verdict};
@@ -48,9 +48,9 @@ impl Filter {
 }
 
 impl Clause {
-    /// As in `C-007`.
+    /// As in `C-007`, or `P-007` for a test at the plugin interface.
     pub fn name(&self) -> String {
-        format!("C-{:03}", self.number)
+        name(self.number)
     }
 }
 
@@ -83,14 +83,15 @@ pub fn run_with(subject: Subject, filter: &Filter, expected: &Expected, options:
     report
 }
 
-/// The last clause inspects the codes of all others, so it runs last.
+/// Clauses that need to be alone come after the others, and last of all the one that inspects the codes of all others.
 fn once(subject: &Arc<Subject>, filter: &Filter, expected: &Expected, options: &Options<'_>) -> Report {
     let start = Instant::now();
     let codes = Codes::default();
     let (mut last, first): (Vec<_>, Vec<_>) = clauses()
         .into_iter()
         .filter(|clause| filter.takes(clause))
-        .partition(|clause| clause.number == LAST_CLAUSE);
+        .partition(|clause| clause.needs.contains(&Need::Alone) || clause.number == LAST_CLAUSE);
+    last.sort_by_key(|clause| clause.number == LAST_CLAUSE);
     let queue = Mutex::new(VecDeque::from(first));
     let rows = Mutex::new(Vec::new());
     std::thread::scope(|scope| {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use dat_engine::{ConnectOptions, Cr, Ep, Evd, Ia, Lmr, Pz, Rsp};
 use dat_types::{
-    AsyncReason, CompletionFlags, ConnectionKind, DtoCompletion, DtoStatus, EpState, EvdFlags, Event, EventData,
-    ObjectId, Privileges, PspFlags, RmrTriplet, Timeout,
+    AsyncReason, CompletionFlags, ConnectionKind, DtoCompletion, DtoStatus, EpState, EvdFlags, Event,
+    EventData, ObjectId, Privileges, PspFlags, RmrTriplet, Timeout,
 };
 
 use crate::check::{Outcome, Stop, fail, same};
@@ -46,8 +46,13 @@ impl Side {
     pub(crate) fn separate_ep(&self) -> Result<(Ep, Evd), Stop> {
         let conn = self.ia.evd_create(16, EvdFlags::CONNECTION)?;
         let attr = AttrSpec::default().over(&self.ia)?;
-        let ep =
-            self.ia.ep_create(Some(&self.pz), Some(&self.recv), Some(&self.request), Some(&conn), Some(&attr))?;
+        let ep = self.ia.ep_create(
+            Some(&self.pz),
+            Some(&self.recv),
+            Some(&self.request),
+            Some(&conn),
+            Some(&attr),
+        )?;
         Ok((ep, conn))
     }
 

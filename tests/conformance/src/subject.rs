@@ -33,7 +33,15 @@ pub struct PeerCommand {
 impl Subject {
     /// The provider of `plugin`, opened with `config`; `label` names it in reports. Peers are adapters of this process.
     pub fn new(label: impl Into<String>, plugin: Plugin, config: Config) -> Subject {
-        Subject { label: label.into(), plugin, config, peer: None, scale: 1.0, injects_faults: false, caps: OnceLock::new() }
+        Subject {
+            label: label.into(),
+            plugin,
+            config,
+            peer: None,
+            scale: 1.0,
+            injects_faults: false,
+            caps: OnceLock::new(),
+        }
     }
 
     /// Peers are processes started by this command.

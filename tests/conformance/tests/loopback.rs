@@ -1,8 +1,11 @@
 //! The suite over the loopback provider, linked in, peers in this process.
 
-use dat_conformance::{Expected, Filter, Subject, run};
+use std::collections::BTreeSet;
+
+use dat_conformance::{Expected, Filter, Report, Subject, run};
 use dat_engine::Plugin;
 use dat_plugin::Config;
+use dat_types::{ReturnCode, ReturnType};
 
 #[test]
 fn loopback_conforms() {
@@ -14,6 +17,33 @@ fn loopback_conforms() {
     let report = run(subject, &Filter::all(), &expected);
     println!("{}", report.to_text(false));
     assert!(report.conforming(), "loopback0 does not conform:\n{}", report.to_text(false));
+    every_code_was_met(&report);
+}
+
+/// Return codes no clause can produce here, each with the reason.
+const NOT_HERE: [(ReturnType, &str); 5] = [
+    (ReturnType::Success, "no error"),
+    (
+        ReturnType::InternalError,
+        "a provider that breaks its contract causes it; the registry's tests have one",
+    ),
+    (ReturnType::ProviderAlreadyRegistered, "the C library's registry; its tests produce it"),
+    (ReturnType::ProviderInUse, "the C library's registry; its tests produce it"),
+    (
+        ReturnType::NotImplemented,
+        "operations a provider lacks, and loopback has all; C-358 produces it elsewhere",
+    ),
+];
+
+/// Misuse, exhaustion and overflow: every code of the contract's section 0.2 was returned by some call of the run.
+fn every_code_was_met(report: &Report) {
+    let met: BTreeSet<ReturnType> = report.codes.iter().filter_map(|code| ReturnCode(*code).kind()).collect();
+    let all = (0..=0x3FFF).filter_map(|value| ReturnCode(value << 16).kind());
+    let missing: Vec<ReturnType> =
+        all.filter(|kind| !met.contains(kind) && NOT_HERE.iter().all(|(known, _)| known != kind)).collect();
+    assert!(missing.is_empty(), "no clause produces {missing:?}");
+    let stale: Vec<_> = NOT_HERE.iter().filter(|(kind, _)| met.contains(kind)).collect();
+    assert!(stale.is_empty(), "produced although listed as impossible: {stale:?}");
 }
 
 #[test]

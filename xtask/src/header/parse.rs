@@ -45,9 +45,18 @@ pub struct Numbers {
 pub enum Type {
     /// The last part of its path.
     Named(String),
-    Pointer { constant: bool, to: Box<Type> },
-    Array { of: Box<Type>, count: String },
-    Function { arguments: Vec<(String, Type)>, result: Option<Box<Type>> },
+    Pointer {
+        constant: bool,
+        to: Box<Type>,
+    },
+    Array {
+        of: Box<Type>,
+        count: String,
+    },
+    Function {
+        arguments: Vec<(String, Type)>,
+        result: Option<Box<Type>>,
+    },
 }
 
 type Result<T> = std::result::Result<T, String>;

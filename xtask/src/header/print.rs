@@ -85,7 +85,9 @@ pub fn header(source: &Source) -> Result<String> {
         }
         out.push('\n');
     }
-    out.push_str("/* An object of the plugin's, which only the plugin looks into. */\ntypedef void *datp_ctx;\n\n");
+    out.push_str(
+        "/* An object of the plugin's, which only the plugin looks into. */\ntypedef void *datp_ctx;\n\n",
+    );
     let mut printed = Vec::new();
     for of in source.structs.iter().filter(|of| of.name != "PluginModule") {
         structure(&mut out, source, of, &mut printed)?;
@@ -120,8 +122,8 @@ fn structure<'a>(
         let docs: Vec<String> = method.into_iter().chain([&field.docs]).flatten().cloned().collect();
         comment(out, &docs, "    ");
         let name = if field.name == "register" { "register_" } else { &field.name };
-        let declared = declare(source, &field.of, name)
-            .map_err(|what| format!("{}.{}: {what}", of.name, field.name))?;
+        let declared =
+            declare(source, &field.of, name).map_err(|what| format!("{}.{}: {what}", of.name, field.name))?;
         let _ = writeln!(out, "    {};", wrapped(&declared));
     }
     out.push_str("};\n\n");

@@ -1,5 +1,6 @@
 //! The legs of `cargo xtask test` that run other programs.
 
+pub mod authors;
 pub mod bench;
 pub mod checks;
 pub mod conformance;

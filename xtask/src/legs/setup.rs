@@ -23,9 +23,22 @@ const NEEDS: [Need; 3] = [
     Need { what: "clippy", check: &["cargo", "clippy", "--version"], get: Get::Rustup("clippy") },
 ];
 
+/// Packages some legs use; a leg that lacks one says so itself and counts as not run.
+const WANTED: &[(&str, &[&str])] = &[
+    ("layouts checked against C", &["libibverbs-dev", "librdmacm-dev", "libfabric-dev", "libdapl-dev"]),
+    ("a C++ compiler", &["g++"]),
+    ("the emulated machine", &["qemu-system-x86", "busybox-static", "cpio", "kmod"]),
+    (
+        "programs to interoperate and compare with",
+        &["rdmacm-utils", "perftest", "ibverbs-utils", "libfabric-bin"],
+    ),
+    ("existing uDAPL programs", &["dapl2-utils"]),
+    ("network namespaces", &["iproute2"]),
+];
+
 /// Checks every need; fails when one cannot be met.
 pub fn run() -> Report {
-    let mut installed = Vec::new();
+    let mut installed = wanted();
     for need in &NEEDS {
         if there(need) {
             continue;
@@ -44,6 +57,24 @@ pub fn run() -> Report {
         true => Outcome::passed("nothing to install"),
         false => Outcome::passed(format!("installed {}", installed.join(", "))),
     })
+}
+
+/// Installs what is wanted and not there, where that is possible.
+fn wanted() -> Vec<&'static str> {
+    let has = |package: &&str| Run::new("dpkg").args(["-s", *package]).works();
+    let missing: Vec<_> = WANTED.iter().filter(|(_, packages)| !packages.iter().all(|p| has(p))).collect();
+    if missing.is_empty() {
+        return Vec::new();
+    }
+    let packages: Vec<&str> = missing.iter().flat_map(|(_, packages)| packages.iter().copied()).collect();
+    println!("installing, for the legs that use it: {}", packages.join(" "));
+    match apt(&packages) {
+        Ok(()) => missing.iter().map(|(what, _)| *what).collect(),
+        Err(why) => {
+            println!("not installed: {why}");
+            Vec::new()
+        }
+    }
 }
 
 fn there(need: &Need) -> bool {

@@ -14,7 +14,8 @@ pub struct Image {
 }
 
 /// The modules by name, in the order they are loaded; each after what it depends on. `rdma_rxe` uses `crc32_generic`
-/// without saying so.
+/// without saying so. When a device is taken away the kernel tells these modules of it last loaded first, and `ib_uverbs`
+/// waits for every program to let go: so that programs hear of it from `rdma_cm`, that one is loaded later.
 const MODULES: [&str; 14] = [
     "virtio_pci",
     "virtio_console",
@@ -25,8 +26,8 @@ const MODULES: [&str; 14] = [
     "veth",
     "crc32c_generic",
     "crc32_generic",
-    "rdma_cm",
     "ib_uverbs",
+    "rdma_cm",
     "rdma_ucm",
     "rdma_rxe",
     "ib_umad",

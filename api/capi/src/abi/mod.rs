@@ -24,8 +24,6 @@ pub const NAME_MAX: usize = 256;
 pub const ASYNC_EXISTS: usize = 1;
 /// `DAT_EVD_OUT_OF_SCOPE`.
 pub const OUT_OF_SCOPE: usize = 2;
-/// `DAT_VALUE_UNKNOWN`.
-pub const VALUE_UNKNOWN: Count = -2;
 pub const NULL: Handle = std::ptr::null_mut();
 
 pub use dat_types::{LmrTriplet, RmrTriplet};
@@ -351,15 +349,6 @@ pub struct Event {
     pub evd_handle: Handle,
     pub event_data: EventData,
     pub extension: [u64; 8],
-}
-
-/// `DAT_IB_EXTENSION_EVENT_DATA`, without the address handle of datagrams: it lies in an event's extension area.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct ExtensionData {
-    pub kind: u32,
-    pub status: u32,
-    pub immediate: u32,
 }
 
 #[repr(C)]

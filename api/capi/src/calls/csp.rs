@@ -10,7 +10,13 @@ use crate::code::{Outcome, check_query, ensure, parameter, put};
 use crate::handle;
 use crate::object::{Csp, CspKept, Evd, find, find_ia};
 
-pub unsafe fn create(ia: Handle, comm: *const Comm, address: Address, evd: Handle, out: *mut Handle) -> Outcome {
+pub unsafe fn create(
+    ia: Handle,
+    comm: *const Comm,
+    address: Address,
+    evd: Handle,
+    out: *mut Handle,
+) -> Outcome {
     let ia = find_ia(ia)?;
     let evd = find::<Evd>(evd, Subtype::HandleEvdCr)?;
     // SAFETY: null or valid.

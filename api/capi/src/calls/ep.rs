@@ -11,9 +11,9 @@ use super::private_data;
 use crate::abi::*;
 use crate::address::{self, Stored};
 use crate::code::{Outcome, check_query, ensure, parameter, put, put_if};
+use crate::handle;
 use crate::object::{Ep, EpKept, Evd, Ia, Pz, Srq, find, find_ia, find_or_null};
 use crate::text::{self, NamedList};
-use crate::{counter, handle};
 
 pub unsafe fn create(
     ia: Handle,
@@ -153,11 +153,7 @@ pub unsafe fn modify(ep: Handle, mask: u64, param: *const EpParam) -> Outcome {
         false => None,
     };
     let lists = mask.intersects(EpMask::TRANSPORT_SPECIFIC | EpMask::PROVIDER_SPECIFIC);
-    let plain = EpAttr {
-        ep_transport_specific_count: 0,
-        ep_provider_specific_count: 0,
-        ..param.ep_attr
-    };
+    let plain = EpAttr { ep_transport_specific_count: 0, ep_provider_specific_count: 0, ..param.ep_attr };
     let Comm { domain, kind, protocol } = param.comm;
     let new = EpModify {
         comm: dat_types::Comm { domain, kind, protocol },
@@ -199,9 +195,7 @@ pub unsafe fn connect(
         qos: Qos(qos),
         flags: ConnectFlags::from_bits_retain(flags),
     };
-    ep.engine.connect(&options)?;
-    ep.kept.counters.add(counter::EP_CONNECT, 1);
-    Ok(())
+    Ok(ep.engine.connect(&options)?)
 }
 
 pub unsafe fn dup_connect(
@@ -216,31 +210,36 @@ pub unsafe fn dup_connect(
     let like = find::<Ep>(like, Subtype::HandleEp)?;
     // SAFETY: null or valid for `size` bytes.
     let data = unsafe { private_data(size, data, Subtype::Arg4, Subtype::Arg5)? };
-    ep.engine.dup_connect(&like.engine, Timeout(timeout), data, Qos(qos))?;
-    ep.kept.counters.add(counter::EP_CONNECT, 1);
-    Ok(())
+    Ok(ep.engine.dup_connect(&like.engine, Timeout(timeout), data, Qos(qos))?)
 }
 
-pub unsafe fn common_connect(ep: Handle, address: Address, timeout: u32, size: Count, data: *const c_void) -> Outcome {
+pub unsafe fn common_connect(
+    ep: Handle,
+    address: Address,
+    timeout: u32,
+    size: Count,
+    data: *const c_void,
+) -> Outcome {
     let ep = find::<Ep>(ep, Subtype::HandleEp)?;
     // SAFETY: null or a socket address.
     let address = unsafe { address::read(address, Subtype::Arg2)? };
     // SAFETY: null or valid for `size` bytes.
     let data = unsafe { private_data(size, data, Subtype::Arg4, Subtype::Arg5)? };
-    ep.engine.common_connect(address, Timeout(timeout), data)?;
-    ep.kept.counters.add(counter::EP_CONNECT, 1);
-    Ok(())
+    Ok(ep.engine.common_connect(address, Timeout(timeout), data)?)
 }
 
 pub unsafe fn disconnect(ep: Handle, flags: u32) -> Outcome {
     let ep = find::<Ep>(ep, Subtype::HandleEp)?;
     let flags = CloseFlags::from_raw(flags).ok_or(parameter(Subtype::Arg2))?;
-    ep.engine.disconnect(flags)?;
-    ep.kept.counters.add(counter::EP_DISCONNECT, 1);
-    Ok(())
+    Ok(ep.engine.disconnect(flags)?)
 }
 
-pub unsafe fn status(ep: Handle, state: *mut u32, recv_idle: *mut Boolean, request_idle: *mut Boolean) -> Outcome {
+pub unsafe fn status(
+    ep: Handle,
+    state: *mut u32,
+    recv_idle: *mut Boolean,
+    request_idle: *mut Boolean,
+) -> Outcome {
     let ep = find::<Ep>(ep, Subtype::HandleEp)?;
     let status = ep.engine.status()?;
     // SAFETY: all are null or valid.
@@ -391,4 +390,3 @@ fn write_attr(ep: &Ep, attr: &dat_types::EpAttr) -> EpAttr {
         ep_provider_specific: provider.1,
     }
 }
-

@@ -9,7 +9,6 @@ use crate::code::{Code, Outcome, check_query, ensure, handle as bad_handle, para
 use crate::event::{convert, event_number};
 use crate::handle::{self, epoch};
 use crate::object::{Cno, Evd, find, find_ia, find_or_null};
-use crate::{counter, event};
 
 /// The extension flag of the headers: its events come by the data transfer stream here.
 const EXTENSION: u32 = 0x200;
@@ -73,14 +72,19 @@ pub unsafe fn clear_unwaitable(evd: Handle) -> Outcome {
 }
 
 /// Blocks, so it holds a reference of its own and is not inside while it does.
-pub unsafe fn wait(handle: Handle, timeout: u32, threshold: Count, out: *mut Event, more: *mut Count) -> Outcome {
+pub unsafe fn wait(
+    handle: Handle,
+    timeout: u32,
+    threshold: Count,
+    out: *mut Event,
+    more: *mut Count,
+) -> Outcome {
     let evd = find::<Evd>(handle, WRONG)?;
     ensure(!out.is_null(), parameter(Subtype::Arg4))?;
     ensure(!more.is_null(), parameter(Subtype::Arg5))?;
-    evd.counters.add(counter::EVD_WAIT, 1);
     match evd.engine.wait(Timeout(timeout), threshold) {
         Ok((event, queued)) => {
-            let event = convert(&epoch::enter(), &evd, handle, event);
+            let event = convert(&evd, handle, event);
             // SAFETY: neither is null, both valid.
             unsafe {
                 out.write(event);
@@ -102,18 +106,13 @@ pub unsafe fn dequeue(handle: Handle, out: *mut Event) -> Outcome {
     let guard = epoch::enter();
     let Some(evd) = handle::get::<Evd>(&guard, handle) else { return Err(bad_handle(WRONG)) };
     ensure(!out.is_null(), parameter(Subtype::Arg2))?;
-    evd.counters.add(counter::EVD_DEQUEUE, 1);
     match evd.engine.poll()? {
         Some(event) => {
-            evd.counters.add(counter::EVD_FOUND, 1);
             // SAFETY: not null, valid.
-            unsafe { out.write(event::convert(&guard, evd, handle, event)) };
+            unsafe { out.write(convert(evd, handle, event)) };
             Ok(())
         }
-        None => {
-            evd.counters.add(counter::EVD_NOT_FOUND, 1);
-            Err(EMPTY)
-        }
+        None => Err(EMPTY),
     }
 }
 

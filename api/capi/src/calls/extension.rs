@@ -8,7 +8,6 @@ use super::ia;
 use super::post::{posted, remote_of};
 use crate::abi::*;
 use crate::code::{NOT_IMPLEMENTED, Outcome, handle as bad_handle, parameter};
-use crate::counter::{self, Counters};
 use crate::handle;
 use crate::object::{Ep, Evd, find, find_ia};
 
@@ -109,10 +108,9 @@ unsafe fn atomic(ep: Handle, op: c_int, words: Words) -> Outcome {
     let [first, second] = operands;
     let remote = remote as *const RmrTriplet;
     let local = local as *const LmrTriplet;
-    let which = if op == FETCH_AND_ADD { counter::EP_FETCH_ADD } else { counter::EP_CMP_SWAP };
     // SAFETY: null or one triplet.
     unsafe {
-        posted(ep, 1, local, flags as u32, Subtype::Arg7, which, |ep, iov, flags| match op {
+        posted(ep, 1, local, flags as u32, Subtype::Arg7, |ep, iov, flags| match op {
             FETCH_AND_ADD => {
                 ep.engine.post_fetch_add(first, iov[0], cookie, remote_of(remote, Subtype::Arg6)?, flags)
             }
@@ -129,18 +127,10 @@ unsafe fn write_immediate(ep: Handle, [count, iov, cookie, remote, immediate, fl
     let remote = remote as *const RmrTriplet;
     // SAFETY: null or valid for `count` triplets.
     unsafe {
-        posted(
-            ep,
-            count as Count,
-            iov as *const LmrTriplet,
-            flags as u32,
-            Subtype::Arg8,
-            counter::EP_WRITE_IMMEDIATE,
-            |ep, iov, flags| {
-                let remote = remote_of(remote, Subtype::Arg6)?;
-                ep.engine.post_rdma_write_immed(iov, cookie, remote, immediate as u32, flags)
-            },
-        )
+        posted(ep, count as Count, iov as *const LmrTriplet, flags as u32, Subtype::Arg8, |ep, iov, flags| {
+            let remote = remote_of(remote, Subtype::Arg6)?;
+            ep.engine.post_rdma_write_immed(iov, cookie, remote, immediate as u32, flags)
+        })
     }
 }
 
@@ -152,7 +142,8 @@ unsafe fn open_query([name, ia, ia_mask, ia_attr, provider_mask, provider_attr]:
     unsafe {
         ia::open(name as *const c_char, 8, &mut evd, ia, (2, 0, false))?;
         let (ia_attr, provider_attr) = (ia_attr as *mut IaAttr, provider_attr as *mut ProviderAttr);
-        let result = ia::query(ia.read(), std::ptr::null_mut(), ia_mask, ia_attr, provider_mask, provider_attr);
+        let result =
+            ia::query(ia.read(), std::ptr::null_mut(), ia_mask, ia_attr, provider_mask, provider_attr);
         if result.is_err() {
             let _ = ia::close(ia.read(), CloseFlags::Abrupt as u32);
         }
@@ -186,17 +177,20 @@ fn print_counters(object: Handle, kind: Kind, words: Words) -> Outcome {
 
 /// Numbers and values.
 fn counters(object: Handle, kind: Kind, which: u32, reset: bool) -> Outcome<Vec<(usize, u64)>> {
-    fn of<const N: usize>(counters: &Counters<N>, which: usize, reset: bool) -> Option<Vec<(usize, u64)>> {
-        match which == N {
-            true => Some(counters.read(reset).into_iter().enumerate().collect()),
-            false => Some(vec![(which, counters.read_one(which, reset)?)]),
-        }
-    }
     let which = which as usize;
     let found = match kind {
-        Kind::Ia => of(&find_ia(object)?.counters, which, reset),
-        Kind::Ep => of(&find::<Ep>(object, Subtype::HandleEp)?.kept.counters, which, reset),
-        Kind::Evd => of(&find::<Evd>(object, Subtype::Handle1)?.counters, which, reset),
+        Kind::Ia => {
+            let ia = find_ia(object)?;
+            ia.counters.read(&ia.engine.counters(false)?, which, reset)
+        }
+        Kind::Ep => {
+            let ep = find::<Ep>(object, Subtype::HandleEp)?;
+            ep.kept.counters.read(&ep.engine.counters(false)?, which, reset)
+        }
+        Kind::Evd => {
+            let evd = find::<Evd>(object, Subtype::HandleEvdRequest)?;
+            evd.counters.read(&evd.engine.counters(false)?, which, reset)
+        }
         _ => return Err(bad_handle(Subtype::Handle1)),
     };
     found.ok_or(parameter(Subtype::Arg3))
@@ -211,8 +205,12 @@ mod tests {
         // Handle and operation took the first two registers.
         let mut registers: [u64; 6] = [0, 0, 10, 11, 12, 13];
         let mut stack: [u64; 2] = [14, 15];
-        let mut list =
-            List { general: 16, floating: 48, overflow: stack.as_mut_ptr(), saved: registers.as_mut_ptr().cast() };
+        let mut list = List {
+            general: 16,
+            floating: 48,
+            overflow: stack.as_mut_ptr(),
+            saved: registers.as_mut_ptr().cast(),
+        };
         // SAFETY: six words are there.
         let words: Vec<u64> = (0..6).map(|_| unsafe { list.next() }).collect();
         assert_eq!(words, [10, 11, 12, 13, 14, 15]);

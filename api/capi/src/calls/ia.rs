@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use crate::abi::*;
 use crate::address::Stored;
 use crate::code::{NO_ROOM, Outcome, code, ensure, handle as bad_handle, parameter, put, put_if};
-use crate::counter::Counters;
+use crate::counter::Base;
 use crate::handle;
 use crate::names::{self, Refused};
 use crate::object::{Evd, Ia, IaRef, find, find_ia};
@@ -56,7 +56,12 @@ pub unsafe fn open(
 }
 
 /// The slot another registry calls; it gives the IA a number of its own.
-pub unsafe fn open_for_registry(c_name: *const c_char, qlen: Count, evd: *mut Handle, ia: *mut Handle) -> Outcome {
+pub unsafe fn open_for_registry(
+    c_name: *const c_char,
+    qlen: Count,
+    evd: *mut Handle,
+    ia: *mut Handle,
+) -> Outcome {
     // SAFETY: as the caller promises, here and below.
     let name = unsafe { name(c_name)? };
     ensure(!evd.is_null(), parameter(Subtype::Arg3))?;
@@ -110,10 +115,11 @@ unsafe fn open_with(
         address: Stored::of_ip(attr.address),
         transport_attr: NamedList::new(&attr.transport_attr),
         vendor_attr: NamedList::new(&attr.vendor_attr),
-        provider_attr: NamedList::new(&provider_attr.provider_specific),
+        provider_attr: NamedList::new(&[&provider_attr.provider_specific[..], &[mtu(&attr)]].concat()),
         async_evd: OnceLock::new(),
+        reserved: Mutex::default(),
         children: Mutex::default(),
-        counters: Counters::default(),
+        counters: Base::default(),
         engine,
     });
     let address = handle::insert(id, opened.provider, IaRef { ia: opened.clone() }).ok_or(NO_ROOM)?;
@@ -129,6 +135,12 @@ unsafe fn open_with(
     // SAFETY: not null, valid.
     unsafe { evd.write(async_evd) };
     Ok((opened, address))
+}
+
+/// An attribute of the reference's that programs take the size of their buffers from.
+fn mtu(attr: &dat_types::IaAttr) -> (String, String) {
+    const USUAL: u64 = 4096;
+    ("DAT_IB_TRANSPORT_MTU".to_owned(), attr.max_message_size.min(USUAL).to_string())
 }
 
 /// The table for IAs of this name. It is never freed: the first word of a stale handle still leads to it.

@@ -4,7 +4,6 @@ use dat_types::{CompletionFlags, Error, ReturnType, Subtype};
 
 use crate::abi::*;
 use crate::code::{Code, Outcome, handle as bad_handle, parameter};
-use crate::counter;
 use crate::handle::{self, epoch};
 use crate::object::Ep;
 
@@ -14,9 +13,7 @@ const BAD: Code = bad_handle(Subtype::HandleEp);
 pub unsafe fn send(ep: Handle, count: Count, iov: *const LmrTriplet, cookie: Context, flags: u32) -> Outcome {
     // SAFETY: null or valid for `count` triplets.
     unsafe {
-        posted(ep, count, iov, flags, Subtype::Arg5, counter::EP_SEND, |ep, iov, flags| {
-            ep.engine.post_send(iov, cookie, flags)
-        })
+        posted(ep, count, iov, flags, Subtype::Arg5, |ep, iov, flags| ep.engine.post_send(iov, cookie, flags))
     }
 }
 
@@ -24,9 +21,7 @@ pub unsafe fn send(ep: Handle, count: Count, iov: *const LmrTriplet, cookie: Con
 pub unsafe fn recv(ep: Handle, count: Count, iov: *const LmrTriplet, cookie: Context, flags: u32) -> Outcome {
     // SAFETY: null or valid for `count` triplets.
     unsafe {
-        posted(ep, count, iov, flags, Subtype::Arg5, counter::EP_POST_RECV, |ep, iov, flags| {
-            ep.engine.post_recv(iov, cookie, flags)
-        })
+        posted(ep, count, iov, flags, Subtype::Arg5, |ep, iov, flags| ep.engine.post_recv(iov, cookie, flags))
     }
 }
 
@@ -41,7 +36,7 @@ pub unsafe fn rdma_read(
 ) -> Outcome {
     // SAFETY: null or valid for `count` triplets; null or valid.
     unsafe {
-        posted(ep, count, iov, flags, Subtype::Arg6, counter::EP_READ, |ep, iov, flags| {
+        posted(ep, count, iov, flags, Subtype::Arg6, |ep, iov, flags| {
             ep.engine.post_rdma_read(iov, cookie, remote_of(remote, Subtype::Arg5)?, flags)
         })
     }
@@ -58,7 +53,7 @@ pub unsafe fn rdma_write(
 ) -> Outcome {
     // SAFETY: null or valid for `count` triplets; null or valid.
     unsafe {
-        posted(ep, count, iov, flags, Subtype::Arg6, counter::EP_WRITE, |ep, iov, flags| {
+        posted(ep, count, iov, flags, Subtype::Arg6, |ep, iov, flags| {
             ep.engine.post_rdma_write(iov, cookie, remote_of(remote, Subtype::Arg5)?, flags)
         })
     }
@@ -79,7 +74,7 @@ pub unsafe fn send_with_invalidate(
     }
     // SAFETY: null or valid for `count` triplets.
     unsafe {
-        posted(ep, count, iov, flags, Subtype::Arg5, counter::EP_SEND, |ep, iov, flags| {
+        posted(ep, count, iov, flags, Subtype::Arg5, |ep, iov, flags| {
             ep.engine.post_send_with_invalidate(iov, cookie, flags, rmr_context)
         })
     }
@@ -94,14 +89,14 @@ pub unsafe fn rdma_read_to_rmr(
 ) -> Outcome {
     // SAFETY: both are null or valid.
     unsafe {
-        posted(ep, 0, std::ptr::null(), flags, Subtype::Arg5, counter::EP_READ, |ep, _, flags| {
+        posted(ep, 0, std::ptr::null(), flags, Subtype::Arg5, |ep, _, flags| {
             let (sink, remote) = (remote_of(sink, Subtype::Arg2)?, remote_of(remote, Subtype::Arg4)?);
             ep.engine.post_rdma_read_to_rmr(sink, cookie, remote, flags)
         })
     }
 }
 
-/// What all posts have in common; counts those that were accepted.
+/// What all posts have in common.
 #[inline(always)]
 pub unsafe fn posted(
     ep: Handle,
@@ -109,7 +104,6 @@ pub unsafe fn posted(
     iov: *const LmrTriplet,
     flags: u32,
     flags_at: Subtype,
-    counter: usize,
     post: impl FnOnce(&Ep, &[LmrTriplet], CompletionFlags) -> dat_types::Result<()>,
 ) -> Outcome {
     let guard = epoch::enter();
@@ -117,12 +111,7 @@ pub unsafe fn posted(
     // SAFETY: null or valid for `count` triplets.
     let iov = unsafe { segments(count, iov)? };
     let flags = CompletionFlags::from_bits(flags).ok_or(parameter(flags_at))?;
-    post(ep, iov, flags)?;
-    ep.kept.counters.add(counter, 1);
-    if counter < counter::EP_CMP_SWAP {
-        ep.kept.counters.add(counter + 1, iov.iter().map(|segment| u64::from(segment.length)).sum());
-    }
-    Ok(())
+    Ok(post(ep, iov, flags)?)
 }
 
 /// The remote triplet.

@@ -18,7 +18,13 @@ pub unsafe fn create(ia: Handle, conn_qual: u64, evd: Handle, flags: u32, out: *
     unsafe { put(out, Subtype::Arg5, handle) }
 }
 
-pub unsafe fn create_any(ia: Handle, conn_qual: *mut u64, evd: Handle, flags: u32, out: *mut Handle) -> Outcome {
+pub unsafe fn create_any(
+    ia: Handle,
+    conn_qual: *mut u64,
+    evd: Handle,
+    flags: u32,
+    out: *mut Handle,
+) -> Outcome {
     let ia = find_ia(ia)?;
     let evd = find::<Evd>(evd, Subtype::HandleEvdCr)?;
     ensure(!conn_qual.is_null(), parameter(Subtype::Arg2))?;

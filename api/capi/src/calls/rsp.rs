@@ -12,8 +12,12 @@ pub unsafe fn create(ia: Handle, conn_qual: u64, ep: Handle, evd: Handle, out: *
     let ep = find_or_null::<Ep>(ep, Subtype::HandleEp)?;
     let evd = find::<Evd>(evd, Subtype::HandleEvdCr)?;
     ensure(!out.is_null(), parameter(Subtype::Arg5))?;
+    // Held over both: its request may come at once.
+    let mut reserved = ia.reserved.lock();
     let engine = ia.engine.rsp_create(conn_qual, ep.as_ref().map(|ep| &ep.engine), &evd.engine)?;
     let handle = ia.adopt(engine.id(), Rsp { ia: ia.clone(), engine })?;
+    reserved.insert(conn_qual, handle.into());
+    drop(reserved);
     // SAFETY: not null, valid.
     unsafe { put(out, Subtype::Arg5, handle) }
 }
@@ -38,6 +42,7 @@ pub unsafe fn query(rsp: Handle, mask: u32, out: *mut RspParam) -> Outcome {
 pub unsafe fn free(handle: Handle) -> Outcome {
     let rsp = find::<Rsp>(handle, Subtype::HandleRsp)?;
     rsp.engine.free()?;
+    rsp.ia.reserved.lock().retain(|_, known| known.0 != handle as usize);
     rsp.ia.disown::<Rsp>(handle);
     Ok(())
 }

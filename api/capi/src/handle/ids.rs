@@ -80,8 +80,7 @@ mod tests {
     fn a_number_that_is_pushed_out_is_still_found() {
         let provider = std::ptr::NonNull::<Provider>::dangling().as_ptr();
         let object = std::ptr::NonNull::dangling().as_ptr();
-        let ids: Vec<ObjectId> =
-            (0..3).map(|i| ObjectId((1 << 30) + 5 + i * PLACES as u64)).collect();
+        let ids: Vec<ObjectId> = (0..3).map(|i| ObjectId((1 << 30) + 5 + i * PLACES as u64)).collect();
         let handles: Vec<Handle> = ids
             .iter()
             .map(|id| {

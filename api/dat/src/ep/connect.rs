@@ -1,6 +1,6 @@
 //! The active side of a connection.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use dat_engine::ConnectOptions;
@@ -14,13 +14,37 @@ use crate::Event;
 #[derive(Debug)]
 pub struct Connect<'a> {
     ep: &'a Ep,
+    whom: Whom<'a>,
     options: ConnectOptions<'a>,
+}
+
+#[derive(Debug)]
+enum Whom<'a> {
+    /// As the options say.
+    Named,
+    /// Whom this endpoint asked.
+    Like(&'a Ep),
+    /// The address in the options is a socket's.
+    Socket,
 }
 
 impl Ep {
     /// A connect to the adapter at `address` and the service point listening on `conn_qual`, to be started.
     pub fn connect(&self, address: IpAddr, conn_qual: u64) -> Connect<'_> {
-        Connect { ep: self, options: ConnectOptions::new((address, 0).into(), conn_qual) }
+        Connect { ep: self, whom: Whom::Named, options: ConnectOptions::new((address, 0).into(), conn_qual) }
+    }
+
+    /// A connect to whom `other` is connected, which must have been the connecting side (`dat_ep_dup_connect`). Its flags
+    /// are repeated too.
+    pub fn connect_like<'a>(&'a self, other: &'a Ep) -> Connect<'a> {
+        let nobody = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+        Connect { ep: self, whom: Whom::Like(other), options: ConnectOptions::new(nobody, 0) }
+    }
+
+    /// A connect to a socket address ([`crate::Ia::listen_on`], `dat_ep_common_connect`). Quality of service and flags
+    /// are the endpoint's.
+    pub fn connect_to(&self, address: SocketAddr) -> Connect<'_> {
+        Connect { ep: self, whom: Whom::Socket, options: ConnectOptions::new(address, address.port().into()) }
     }
 }
 
@@ -51,7 +75,13 @@ impl<'a> Connect<'a> {
 
     /// Begins to connect (`dat_ep_connect`); the outcome arrives on the connect dispatcher.
     pub fn start(self) -> Result<()> {
-        self.ep.0.engine.connect(&self.options)
+        let ep = &self.ep.0.engine;
+        let ConnectOptions { address, timeout, private_data, qos, .. } = self.options;
+        match self.whom {
+            Whom::Named => ep.connect(&self.options),
+            Whom::Like(other) => ep.dup_connect(&other.0.engine, timeout, private_data, qos),
+            Whom::Socket => ep.common_connect(address, timeout, private_data),
+        }
     }
 
     /// Begins to connect and waits for the outcome on the connect dispatcher, which must have no other events to give

@@ -8,7 +8,7 @@ mod post;
 use std::sync::Arc;
 
 use dat_engine::{EpParam, EpStatus};
-use dat_types::{CloseFlags, CompletionFlags, DtoCompletion, EpAttr, EpState, ObjectId, Result};
+use dat_types::{CloseFlags, CompletionFlags, DtoCompletion, EpAttr, EpCounter, EpState, ObjectId, Result};
 
 pub use connect::Connect;
 pub(crate) use inflight::InFlight;
@@ -181,6 +181,12 @@ impl Ep {
     /// Everything about it (`dat_ep_query`).
     pub fn query(&self) -> Result<EpParam> {
         self.0.engine.query()
+    }
+
+    /// What happened on it since it was made or the counters were last reset.
+    pub fn counters(&self, reset: bool) -> Result<Vec<(EpCounter, u64)>> {
+        let counts = self.0.engine.counters(reset)?;
+        Ok(EpCounter::ALL.iter().copied().zip(counts).collect())
     }
 
     /// The path the connection takes, as its provider tells it.

@@ -8,8 +8,8 @@ use std::time::Instant;
 use dat_plugin::host::{Channel, Device};
 use dat_plugin::{ChannelAttr, ConnectParam, Failure, Status};
 use dat_types::{
-    AsyncReason, ConnectFlags, ConnectionKind, EpState, Error, EventData, IaCounter, Qos, Result, ReturnType, Subtype,
-    Timeout,
+    AsyncReason, ConnectFlags, ConnectionKind, EpState, Error, EventData, IaCounter, Qos, Result, ReturnType,
+    Subtype, Timeout,
 };
 
 use super::post::PostSide;
@@ -265,6 +265,8 @@ impl EpInner {
         let device = ia.device(call)?;
         let attempt = NEXT_ATTEMPT.fetch_add(1, Ordering::Relaxed);
         let mut side = self.post.lock();
+        side.requests.set_failed(false);
+        side.recvs.set_failed(false);
         let numbers = self.attach(ia, control, &mut side, attempt);
         // Known before it begins: the provider's first event may come at once.
         ia.objects.lock().attempts.insert(attempt, self.clone());

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use dat_plugin::Status;
-use dat_types::{IaCounter, AsyncReason, CloseFlags, ConnectionKind, DtoStatus, EpState, Event, Result};
+use dat_types::{AsyncReason, CloseFlags, ConnectionKind, DtoStatus, EpState, Event, IaCounter, Result};
 
 use super::connect::{detach, settle};
 use super::post::PostSide;
@@ -108,10 +108,8 @@ impl EpInner {
             None => (None, &[][..]),
         };
         let sequels = self.flush(control);
-        // A transfer that failed means that the connection broke, whoever hung up first.
-        let own_failure = sequels.iter().any(|sequel| {
-            matches!(sequel, Sequel::Broken { ep, attempt } if ep.id == self.id && *attempt == control.attempt)
-        });
+        // A transfer that failed means that the connection broke, whoever hung up first, and whoever took its completion.
+        let own_failure = self.rings().iter().any(|ring| ring.has_failed());
         if own_failure && unasked && kind == Some(ConnectionKind::Disconnected) {
             kind = Some(ConnectionKind::Broken);
         }

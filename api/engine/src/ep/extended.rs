@@ -144,10 +144,20 @@ struct Atomic {
 
 impl EpInner {
     fn has(&self, kind: &Kind, cap: Caps) -> Result<()> {
-        match self.post.lock().caps.contains(cap) {
-            true => Ok(()),
-            false => Err(error::unsupported(kind.call, "this provider has no such operation")),
+        let side = self.post.lock();
+        if side.caps.contains(cap) {
+            return Ok(());
         }
+        let message = "this provider has no such operation";
+        Err(side.unless_freed(
+            self,
+            kind.call,
+            match cap {
+                // Of the extension: an operation that is not there, rather than a model that is not offered.
+                Caps::IMMEDIATE => absent(kind.call, message),
+                _ => error::unsupported(kind.call, message),
+            },
+        ))
     }
 
     fn post_atomic(
@@ -164,7 +174,8 @@ impl EpInner {
         }
         let side = self.post.lock();
         if !side.caps.contains(Caps::ATOMICS) {
-            return Err(error::unsupported(call, "this provider has no atomic operations"));
+            let error = absent(call, "this provider has no atomic operations");
+            return Err(side.unless_freed(self, call, error));
         }
         side.check_request(self, call, REQUEST_FLAGS, flags)?;
         if local.length < 8 || remote.length < 8 {
@@ -247,4 +258,10 @@ impl EpInner {
         }
         submitted.map(|()| context)
     }
+}
+
+/// `DAT_NOT_IMPLEMENTED`: the extension's answer for an operation the provider lacks (contract section 11).
+#[cold]
+fn absent(call: &'static str, message: &'static str) -> Error {
+    Error::fixed(call, ReturnType::NotImplemented, Subtype::None, message)
 }

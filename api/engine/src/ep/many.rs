@@ -131,7 +131,11 @@ impl EpInner {
             let wanted = batch.len();
             let (posted, status) = channel.post_recv_batch(&mut batch);
             let done = &posts[all..][..posted.min(posts.len() - all)];
-            self.counts.posted.add(DtoOperation::Receive, posted as u64, done.iter().map(Posting::bytes).sum());
+            self.counts.posted.add(
+                DtoOperation::Receive,
+                posted as u64,
+                done.iter().map(Posting::bytes).sum(),
+            );
             all += posted;
             if let Some(result) = side.leftover(&side.recvs, &mut all, wanted - posted, status) {
                 return (all, result);

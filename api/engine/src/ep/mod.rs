@@ -18,7 +18,9 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Weak};
 
 use dat_plugin::host::ForkGuard;
-use dat_types::{Comm, CompletionFlags, EpAttr, EpState, EvdFlags, ObjectId, Result, ReturnType, Subtype};
+use dat_types::{
+    Comm, CompletionFlags, EpAttr, EpState, EvdFlags, IaCounter, ObjectId, Result, ReturnType, Subtype,
+};
 use parking_lot::{Mutex, MutexGuard};
 
 pub use connect::ConnectOptions;

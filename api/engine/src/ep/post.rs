@@ -480,7 +480,7 @@ impl PostSide {
 
     /// A bad handle comes before everything else (contract rule R-1).
     #[cold]
-    fn unless_freed(&self, ep: &EpInner, call: &'static str, error: Error) -> Error {
+    pub(super) fn unless_freed(&self, ep: &EpInner, call: &'static str, error: Error) -> Error {
         match self.freed {
             true => error::freed(call, Subtype::HandleEp, "endpoint", ep.id),
             false => error,

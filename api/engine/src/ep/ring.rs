@@ -34,6 +34,8 @@ pub(crate) struct WorkRing {
     completed: AtomicU32,
     /// A graceful disconnect waits for the last of it.
     draining: AtomicBool,
+    /// A piece of it failed since the connection began.
+    failed: AtomicBool,
     /// Most in a row that the provider need not complete when they succeed.
     quiet: u32,
     /// How many of those were posted last, without another between.
@@ -59,6 +61,7 @@ impl WorkRing {
             posted: AtomicU32::new(0),
             completed: AtomicU32::new(0),
             draining: AtomicBool::new(false),
+            failed: AtomicBool::new(false),
             quiet: if limit < QUIET_FROM { 0 } else { limit / 4 },
             run: AtomicU32::new(0),
             binds: Mutex::default(),
@@ -184,6 +187,14 @@ impl WorkRing {
         };
         self.completed.store(next.wrapping_add(1), Ordering::Release);
         work
+    }
+
+    pub(crate) fn set_failed(&self, failed: bool) {
+        self.failed.store(failed, Ordering::Release);
+    }
+
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
     }
 
     pub(crate) fn set_draining(&self, draining: bool) {

@@ -8,7 +8,7 @@ use dat_plugin::{Completion, CompletionFlag, CompletionStatus};
 use dat_types::{CompletionFlags, DtoCompletion, DtoOperation, Event, EventData, ObjectId};
 
 use super::EvdInner;
-use super::streams::Stream;
+use super::streams::Streams;
 use crate::cno::Cno;
 use crate::counters::EvdCounts;
 use crate::ep::{EpInner, Work, WorkRing};
@@ -51,9 +51,11 @@ pub(crate) struct Core {
     parked: Vec<(ObjectId, Queued)>,
     /// How many of `events` are notifications (contract section 6.5).
     pub(crate) notifications: usize,
-    pub(crate) streams: Vec<Stream>,
+    pub(crate) streams: Streams,
     /// Directions of endpoints whose channel reports to this dispatcher's queue; completions name them by index.
     pub(crate) feeders: Vec<FeederSlot>,
+    /// Indices of `feeders` that are free.
+    vacant: Vec<u32>,
     /// Most completions the feeders can have outstanding.
     demand: usize,
     /// What the last call into the provider gave; `batch[taken..filled]` is still as the provider made it, and for all
@@ -102,8 +104,9 @@ impl Core {
             events: VecDeque::with_capacity(qlen.min(4096)),
             parked: Vec::new(),
             notifications: 0,
-            streams: Vec::new(),
+            streams: Streams::default(),
             feeders: Vec::new(),
+            vacant: Vec::new(),
             demand: 0,
             batch: [Completion::default(); BATCH],
             taken: 0,
@@ -202,8 +205,8 @@ impl Core {
     /// Takes a feeder in; the number is what completions name it by.
     pub(crate) fn attach(&mut self, feeder: Feeder) -> u64 {
         self.demand += feeder.limit as usize;
-        let index = match self.feeders.iter().position(|slot| slot.feeder.is_none()) {
-            Some(index) => index,
+        let index = match self.vacant.pop() {
+            Some(index) => index as usize,
             None => {
                 self.feeders.push(FeederSlot::default());
                 self.feeders.len() - 1
@@ -221,6 +224,7 @@ impl Core {
             && let Some(feeder) = slot.feeder.take()
         {
             self.demand -= feeder.limit as usize;
+            self.vacant.push(number as u32);
         }
     }
 }
@@ -365,6 +369,7 @@ impl EvdInner {
             sequels.push(Sequel::Early { ep: feeder.ep.clone(), attempt: feeder.attempt });
         }
         if !success {
+            feeder.ring.set_failed(true);
             sequels.push(Sequel::Broken { ep: feeder.ep.clone(), attempt: feeder.attempt });
         } else if work.flags.contains(CompletionFlags::SUPPRESS) {
             return None;

@@ -11,7 +11,8 @@ use std::sync::{Arc, Weak};
 
 use dat_plugin::host::{ForkGuard, Queue};
 use dat_types::{
-    DtoCompletion, Error, EvdFlags, EvdState, Event, EventData, ObjectId, Result, ReturnType, Subtype,
+    DtoCompletion, Error, EvdFlags, EvdState, Event, EventData, IaCounter, ObjectId, Result, ReturnType,
+    Subtype,
 };
 
 pub(crate) use self::core::{Core, Feeder, Gate, Queued};
@@ -280,6 +281,7 @@ impl Evd {
                 return Err(error::state(CALL, Subtype::EvdInUse, message));
             }
             core.gate = Gate::Freed;
+            core.unattended = false;
             if let Some(cno) = core.cno.take() {
                 cno.0.detach(self.0.id, true);
             }
@@ -330,6 +332,7 @@ impl Evd {
         core.feeders.clear();
         core.streams.clear();
         let cno = core.cno.take();
+        core.unattended = false;
         drop(core);
         if let Some(cno) = cno {
             cno.0.detach(self.0.id, false);

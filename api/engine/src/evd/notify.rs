@@ -20,7 +20,10 @@ impl Ia {
         }
         let evd = self.evd_create(min_qlen, flags)?;
         if cno.is_some() {
-            evd.modify_cno(cno)?;
+            evd.modify_cno(cno).inspect_err(|_| {
+                // It was freed meanwhile.
+                let _ = evd.free();
+            })?;
         }
         Ok(evd)
     }
@@ -39,6 +42,7 @@ impl Evd {
         // What is there already is of before.
         self.0.harvest(&mut core, &mut sequels);
         let old = std::mem::replace(&mut core.cno, cno.cloned());
+        core.unattended = false;
         if let Some(old) = &old {
             old.0.detach(self.0.id, false);
         }

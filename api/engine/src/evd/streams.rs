@@ -1,5 +1,7 @@
 //! Which streams feed a dispatcher, and which may do so together (contract section 5.3, rules K-7 to K-9).
 
+use std::collections::HashMap;
+
 use dat_types::{CompletionFlags, EvdFlags, EvdState, ObjectId};
 
 use super::{Core, EvdInner};
@@ -17,10 +19,9 @@ pub(crate) enum StreamKind {
     ServicePoint,
 }
 
-/// One feeder and its completion attribute.
+/// One stream and its completion attribute.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stream {
-    pub(crate) source: ObjectId,
     pub(crate) kind: StreamKind,
     pub(crate) mode: CompletionFlags,
 }
@@ -36,6 +37,85 @@ fn normal(mode: CompletionFlags) -> CompletionFlags {
     if mode.is_empty() { CompletionFlags::EVD_THRESHOLD } else { mode }
 }
 
+/// All streams of a dispatcher. Counted as they come and go: thousands of endpoints may share one.
+#[derive(Default)]
+pub(crate) struct Streams {
+    of: HashMap<ObjectId, Vec<Stream>>,
+    totals: Totals,
+}
+
+/// How many streams of which sort. Those of completions all have one mode (K-7).
+#[derive(Clone, Copy, Default)]
+struct Totals {
+    all: usize,
+    dto: usize,
+    requests: usize,
+    mode: CompletionFlags,
+}
+
+impl Totals {
+    fn count(&mut self, stream: &Stream) {
+        self.all += 1;
+        if stream.is_dto() {
+            self.dto += 1;
+            self.mode = stream.mode;
+        }
+        self.requests += (stream.kind == StreamKind::Request) as usize;
+    }
+
+    fn forget(&mut self, stream: &Stream) {
+        self.all -= 1;
+        self.dto -= stream.is_dto() as usize;
+        self.requests -= (stream.kind == StreamKind::Request) as usize;
+    }
+}
+
+impl Streams {
+    pub(crate) fn len(&self) -> usize {
+        self.totals.all
+    }
+
+    pub(crate) fn clear(&mut self) {
+        *self = Streams::default();
+    }
+
+    /// The totals with `streams` in place of those of `source`; the error says which rule forbids it.
+    fn with(&self, evd: &EvdInner, source: ObjectId, streams: &[Stream]) -> Result<Totals, String> {
+        let mut totals = self.totals;
+        for stream in self.of.get(&source).into_iter().flatten() {
+            totals.forget(stream);
+        }
+        for stream in streams {
+            if stream.is_dto() && totals.dto > 0 && stream.mode != totals.mode {
+                return Err(format!(
+                    "event dispatcher {} takes completions with {:?} from one endpoint and {:?} from another; all \
+                     must use the same flag (K-7)",
+                    evd.id, totals.mode, stream.mode
+                ));
+            }
+            totals.count(stream);
+        }
+        if totals.dto == 0 {
+            return Ok(totals);
+        }
+        let others = evd.flags.contains(EvdFlags::SOFTWARE) || totals.all > totals.dto;
+        if others && totals.mode != CompletionFlags::EVD_THRESHOLD {
+            return Err(format!(
+                "event dispatcher {} also takes other events than completions, so completions must use \
+                 EVD_THRESHOLD and not {:?} (K-8)",
+                evd.id, totals.mode
+            ));
+        }
+        if totals.mode == CompletionFlags::SOLICITED_WAIT && totals.requests > 0 {
+            return Err(format!(
+                "event dispatcher {} takes receives with SOLICITED_WAIT, so no requests may feed it (K-9)",
+                evd.id
+            ));
+        }
+        Ok(totals)
+    }
+}
+
 impl EvdInner {
     /// Adds streams of `source`, all or none, in place of those it had. The error says which rule forbids it.
     pub(crate) fn set_streams(
@@ -43,12 +123,13 @@ impl EvdInner {
         source: ObjectId,
         wanted: &[(StreamKind, CompletionFlags)],
     ) -> Result<(), String> {
+        let streams = streams_of(wanted);
         let mut core = self.core.lock();
-        let mut streams: Vec<Stream> =
-            core.streams.iter().filter(|stream| stream.source != source).copied().collect();
-        streams.extend(wanted.iter().map(|(kind, mode)| Stream { source, kind: *kind, mode: normal(*mode) }));
-        self.consistent(&streams)?;
-        core.streams = streams;
+        core.streams.totals = core.streams.with(self, source, &streams)?;
+        match streams.is_empty() {
+            true => core.streams.of.remove(&source),
+            false => core.streams.of.insert(source, streams),
+        };
         Ok(())
     }
 
@@ -58,44 +139,19 @@ impl EvdInner {
         source: ObjectId,
         wanted: &[(StreamKind, CompletionFlags)],
     ) -> Result<(), String> {
-        let core = self.core.lock();
-        let others = core.streams.iter().filter(|stream| stream.source != source).copied();
-        let new = wanted.iter().map(|(kind, mode)| Stream { source, kind: *kind, mode: normal(*mode) });
-        self.consistent(&others.chain(new).collect::<Vec<_>>())
+        self.core.lock().streams.with(self, source, &streams_of(wanted)).map(drop)
     }
+}
 
-    fn consistent(&self, streams: &[Stream]) -> Result<(), String> {
-        let Some(first) = streams.iter().find(|stream| stream.is_dto()) else { return Ok(()) };
-        if let Some(other) = streams.iter().find(|stream| stream.is_dto() && stream.mode != first.mode) {
-            return Err(format!(
-                "event dispatcher {} takes completions with {:?} from one endpoint and {:?} from another; all must \
-                 use the same flag (K-7)",
-                self.id, first.mode, other.mode
-            ));
-        }
-        let others = self.flags.contains(EvdFlags::SOFTWARE) || streams.iter().any(|stream| !stream.is_dto());
-        if others && first.mode != CompletionFlags::EVD_THRESHOLD {
-            return Err(format!(
-                "event dispatcher {} also takes other events than completions, so completions must use \
-                 EVD_THRESHOLD and not {:?} (K-8)",
-                self.id, first.mode
-            ));
-        }
-        let request = streams.iter().any(|stream| stream.kind == StreamKind::Request);
-        if first.mode == CompletionFlags::SOLICITED_WAIT && request {
-            return Err(format!(
-                "event dispatcher {} takes receives with SOLICITED_WAIT, so no requests may feed it (K-9)",
-                self.id
-            ));
-        }
-        Ok(())
-    }
+fn streams_of(wanted: &[(StreamKind, CompletionFlags)]) -> Vec<Stream> {
+    wanted.iter().map(|(kind, mode)| Stream { kind: *kind, mode: normal(*mode) }).collect()
 }
 
 impl Core {
     /// The notification configuration as a query shows it.
     pub(crate) fn config(&self) -> EvdState {
-        match self.streams.iter().find(|stream| stream.is_dto()).map(|stream| stream.mode) {
+        let totals = &self.streams.totals;
+        match (totals.dto > 0).then_some(totals.mode) {
             Some(CompletionFlags::UNSIGNALLED) => EvdState::CONFIG_NOTIFY,
             Some(CompletionFlags::SOLICITED_WAIT) => EvdState::CONFIG_SOLICITED,
             _ => EvdState::CONFIG_THRESHOLD,

@@ -13,7 +13,8 @@ use std::sync::{Arc, Weak};
 use dat_plugin::host::{ForkGuard, Listener};
 use dat_plugin::{Event, RejectReason, Status};
 use dat_types::{
-    Comm, CompletionFlags, Error, EvdFlags, EventData, IaCounter, ObjectId, PspFlags, Qos, Result, ReturnType, Subtype,
+    Comm, CompletionFlags, Error, EvdFlags, EventData, IaCounter, ObjectId, PspFlags, Qos, Result,
+    ReturnType, Subtype,
 };
 use parking_lot::Mutex;
 
@@ -80,6 +81,10 @@ impl Ia {
         });
         // Held until the point is whole: a request that comes at once waits for that.
         let _ports = self.inner.ports.lock();
+        if let Err(closed) = self.device(call) {
+            point.close(FREED);
+            return Err(closed);
+        }
         self.inner.objects.lock().points.insert(id, point.clone());
         match device.listen(conn_qual, id.0) {
             Ok(listener) => {
@@ -266,7 +271,8 @@ pub(crate) fn on_request(ia: &Arc<IaInner>, event: &Event) {
     let offered = qos == Qos::BEST_EFFORT || (qos.is_defined() && ia.attr().qos & qos.0 == qos.0);
     let delivered = offered && point.is_some_and(|point| point.deliver(ia, &Asked::new(event)));
     ia.count(if delivered { IaCounter::SpCr } else { IaCounter::CmErrRejTx });
-    if !delivered && let Ok(device) = ia.device("dat_cr_reject") {
+    // Also while the IA closes: nobody else would answer.
+    if !delivered && let Some(device) = ia.open_device() {
         device.reject(event.request, RejectReason::PROVIDER, &[]);
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dat_types::{ObjectId, PspFlags, Result, Subtype};
 
-use super::{Kind, Point};
+use super::{Kind, Point, check_evd};
 use crate::context::{Context, object_calls};
 use crate::error;
 use crate::evd::Evd;
@@ -32,6 +32,7 @@ impl Ia {
     pub fn psp_create(&self, conn_qual: u64, evd: &Evd, flags: PspFlags) -> Result<Psp> {
         const CALL: &str = "dat_psp_create";
         self.device(CALL)?;
+        check_evd(CALL, self.inner.id, evd)?;
         if conn_qual == 0 {
             return Err(error::parameter(CALL, Subtype::Arg2, "0 is no connection qualifier"));
         }

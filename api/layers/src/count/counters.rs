@@ -90,10 +90,7 @@ impl ChannelCounters {
             EventKind::ESTABLISHED => 1,
             EventKind::DISCONNECTED => 2,
             EventKind::BROKEN => 3,
-            EventKind::REJECTED
-            | EventKind::REFUSED
-            | EventKind::UNREACHABLE
-            | EventKind::ACCEPT_FAILED => 4,
+            EventKind::REJECTED | EventKind::REFUSED | EventKind::UNREACHABLE | EventKind::ACCEPT_FAILED => 4,
             _ => return,
         };
         self.state.store(state, Ordering::Relaxed);

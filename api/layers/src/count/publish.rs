@@ -62,9 +62,8 @@ impl Publisher {
         listener.set_nonblocking(true)?;
         let shared = Arc::new(Shared { devices: Mutex::default(), stop: EventFd::new()? });
         let of_thread = shared.clone();
-        let thread = std::thread::Builder::new()
-            .name("dat-stats".into())
-            .spawn(move || of_thread.serve(&listener))?;
+        let thread =
+            std::thread::Builder::new().name("dat-stats".into()).spawn(move || of_thread.serve(&listener))?;
         Ok(Publisher { shared, thread: Mutex::new(Some(thread)), pid })
     }
 }
@@ -86,8 +85,7 @@ impl Drop for Publisher {
 impl Shared {
     fn serve(&self, listener: &UnixListener) {
         loop {
-            let mut wait =
-                [PollFd::new(listener, PollFlags::IN), PollFd::new(&self.stop, PollFlags::IN)];
+            let mut wait = [PollFd::new(listener, PollFlags::IN), PollFd::new(&self.stop, PollFlags::IN)];
             match poll(&mut wait, None) {
                 Err(error) if error != rustix::io::Errno::INTR => {
                     tracing::error!(%error, "counters are not given out any more");

@@ -214,12 +214,7 @@ impl Layer for Faults {
         }
     }
 
-    fn post<T: Outcome>(
-        &self,
-        channel: Option<&FaultyChannel>,
-        post: &Post,
-        next: impl FnOnce() -> T,
-    ) -> T {
+    fn post<T: Outcome>(&self, channel: Option<&FaultyChannel>, post: &Post, next: impl FnOnce() -> T) -> T {
         let outcome = next();
         if let Some(channel) = channel.filter(|_| post.kind != Kind::Recv)
             && outcome.status() == Status::OK

@@ -129,7 +129,9 @@ mod tests {
 
     #[test]
     fn decisions_depend_on_seed_and_place_alone() {
-        let of = |seed: &str| plan(&[("seed", seed), ("delay_us", "100"), ("reorder_one_in", "4")]).expect("valid");
+        let of = |seed: &str| {
+            plan(&[("seed", seed), ("delay_us", "100"), ("reorder_one_in", "4")]).expect("valid")
+        };
         let all = |plan: Plan| -> Vec<Verdict> {
             let places = (1..4).flat_map(|channel| (1..100).map(move |nth| (channel, nth)));
             places

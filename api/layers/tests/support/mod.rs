@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use dat_layers::Spec;
 use dat_plugin::host::{Channel, Device, Listener, Memory, Plugin, Queue, Registration, Remote, SpanTable};
 use dat_plugin::{
-    Access, ChannelAttr, Completion, Config, ConnectParam, Event, EventKind, Failure, Opcode, PostFlag, Segment,
-    Status,
+    Access, ChannelAttr, Completion, Config, ConnectParam, Event, EventKind, Failure, Opcode, PostFlag,
+    Segment, Status,
 };
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};

@@ -37,7 +37,6 @@ pub(super) fn load(library: libloading::os::unix::Library, noted: (u32, u32)) ->
             .get::<extern "C" fn() -> *const CModule>(C_ROOT.as_bytes())
             .map_err(|error| LoadError::Loader(loader_said(&error)))?;
         let module = root();
-        drop(root);
         std::mem::forget(library);
         module
     };
@@ -75,12 +74,12 @@ pub(super) fn load(library: libloading::os::unix::Library, noted: (u32, u32)) ->
         text("description", module.description)?,
     ];
     let tables = Tables {
-        provider: table(module.provider)?.ok_or_else(|| missing::<ProviderOps>())?,
-        device: table(module.device)?.ok_or_else(|| missing::<DeviceOps>())?,
-        channel: table(module.channel)?.ok_or_else(|| missing::<ChannelOps>())?,
-        queue: table(module.queue)?.ok_or_else(|| missing::<QueueOps>())?,
-        srq: table(module.srq)?.ok_or_else(|| missing::<SrqOps>())?,
-        listener: table(module.listener)?.ok_or_else(|| missing::<ListenerOps>())?,
+        provider: table(module.provider)?.ok_or_else(missing::<ProviderOps>)?,
+        device: table(module.device)?.ok_or_else(missing::<DeviceOps>)?,
+        channel: table(module.channel)?.ok_or_else(missing::<ChannelOps>)?,
+        queue: table(module.queue)?.ok_or_else(missing::<QueueOps>)?,
+        srq: table(module.srq)?.ok_or_else(missing::<SrqOps>)?,
+        listener: table(module.listener)?.ok_or_else(missing::<ListenerOps>)?,
         probe: table(module.probe)?,
     };
     Ok(Loaded { tables, abi, texts })

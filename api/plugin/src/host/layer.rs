@@ -234,6 +234,11 @@ impl provider::Channel for BelowChannel {
         unsafe { (self.device.0.tables.channel.post_atomic)(self.object.ctx, request) }
     }
 
+    fn settle(&self) {
+        // SAFETY: see above.
+        unsafe { (self.device.0.tables.channel.settle)(self.object.ctx) }
+    }
+
     fn bind(&self, request: &BindRequest) -> Result<u32, Status> {
         let mut rkey = 0;
         // SAFETY: see above, and a place for the answer.

@@ -235,7 +235,8 @@ fn silent(t: &Bench) -> Outcome {
     dup(&a, &ep, t.millis(150), b"")?;
     match a.event(&conn, "a connection event at A")?.data {
         dat_types::EventData::Connection {
-            kind: ConnectionKind::Unreachable | ConnectionKind::TimedOut, ..
+            kind: ConnectionKind::Unreachable | ConnectionKind::TimedOut,
+            ..
         } => same("state", ep.state(), EpState::Disconnected),
         other => fail(format!("{other:?} instead of UNREACHABLE or TIMED_OUT")),
     }

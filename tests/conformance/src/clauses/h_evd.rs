@@ -3,6 +3,7 @@
 use dat_types::{AsyncReason, EvdState, EventData};
 
 use super::prelude::*;
+use crate::os;
 
 clauses! {
     233 "a queue of 0 or fewer events: INVALID_PARAMETER" => bad_qlen;
@@ -17,6 +18,7 @@ clauses! {
     242 "a thread waits: waiting and dequeueing by others: INVALID_STATE" => owned;
     243 "feeders that control notification: a threshold of 2: INVALID_STATE" => threshold_refused;
     244 "a thread waits, the adapter closes abruptly: ABORT" => aborted;
+    245 "a signal while a thread waits: INTERRUPTED_CALL, or the wait goes on if it is signal-safe" => interrupted;
     246 "made unwaitable: the waiter and later ones get INVALID_STATE, dequeue works" => unwaitable;
     247 "made waitable again: waiting works" => waitable;
     248 "dequeue of nothing: QUEUE_EMPTY" => empty;
@@ -202,6 +204,28 @@ fn aborted(t: &Bench) -> Outcome {
     let a = t.side()?;
     let waited = waited_meanwhile(t, &a.recv, || Ok(a.ia.close(CloseFlags::Abrupt)?))?;
     t.refused("the wait", waited, ReturnType::Abort)
+}
+
+fn interrupted(t: &Bench) -> Outcome {
+    let a = t.side()?;
+    let evd = filled(&a, 8, 0)?;
+    let signal_safe = a.ia.provider_query()?.is_signal_safe;
+    // Shorter when it goes on, for then all of it is waited.
+    let time = if signal_safe { t.millis(200) } else { Timeout::from(t.long()) };
+    let waits = evd.clone();
+    let waiter = std::thread::spawn(move || waits.wait(time, 1).map(|_| ()));
+    t.pause();
+    // Again and again: a signal that comes before the thread sleeps interrupts nothing.
+    while !waiter.is_finished() {
+        os::interrupt(&waiter);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let waited = waiter.join().map_err(|_| Stop::Failed("the waiter panicked".into()))?;
+    let want = if signal_safe { ReturnType::TimeoutExpired } else { ReturnType::InterruptedCall };
+    t.refused("the wait", waited, want)?;
+    // It is as good as before.
+    evd.post_se(4)?;
+    same("value", value(&evd.wait(Timeout::from(t.long()), 1)?.0.data)?, 4)
 }
 
 fn unwaitable(t: &Bench) -> Outcome {

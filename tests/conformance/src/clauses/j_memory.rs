@@ -1,15 +1,22 @@
 //! J. Memory regions and protection zones.
 
-use dat_engine::Memory;
+use dat_engine::{Lmr, Memory, Origin, Region};
+use dat_types::{LmrCookie, VaType};
 
 use super::prelude::*;
+use crate::os;
 
 clauses! {
     299 "all rights: both contexts, and the range asked for" => create;
     300 "no remote right: no context for peers" => no_remote_right;
     301 "a length of 0, an undefined right: INVALID_PARAMETER" => bad_values;
+    302 "a region over another one's memory, in another zone: works there, outlives the first" => over;
+    303 "shared memory under the same name in two processes: both see the same bytes" => shared;
+    304 "zero-based addresses: MODEL_NOT_SUPPORTED" => zero_based;
     306 "a freed region used by a peer: REMOTE_ACCESS, the connection breaks" => freed_remote;
     307 "a zone in use by an endpoint or region cannot be freed" => zone_in_use;
+    319 "synchronising a range outside of its region: INVALID_PARAMETER" => sync_outside;
+    320 "synchronising ranges of two regions in two zones: success" => sync_two;
 }
 
 fn create(t: &Bench) -> Outcome {
@@ -70,4 +77,87 @@ fn zone_in_use(t: &Bench) -> Outcome {
     t.refused("used by a region", a.pz.free(), ReturnType::InvalidState)?;
     a.lmr.free()?;
     Ok(a.pz.free()?)
+}
+
+fn over(t: &Bench) -> Outcome {
+    let (a, b) = t.pair()?;
+    let other = a.ia.pz_create()?;
+    let first = a.ia.lmr_create(&other, a.ia.alloc(4096)?, Privileges::LOCAL_READ)?;
+    let make = |of: &Lmr| a.ia.lmr_create_from(Region::Lmr(of), &a.pz, Privileges::ALL, VaType::Virtual);
+    let second = make(&first)?;
+    let param = second.query()?;
+    same("origin and zone", (param.origin, param.pz.id()), (Origin::Lmr(first.id()), a.pz.id()))?;
+    same("address", second.memory().addr(), first.memory().addr())?;
+    holds(second.context() != first.context(), "both have the same context")?;
+    first.free()?;
+    other.free()?;
+    t.refused("a region over one that is gone", make(&first), ReturnType::InvalidHandle)?;
+    b.store(0, b"over it")?;
+    a.ep.post_recv(&[second.triplet(8, 64)], 1, PLAIN)?;
+    b.send(0, 7, 2)?;
+    a.completes(&a.recv, 1, DtoStatus::Success)?;
+    let mut bytes = [0; 7];
+    second.memory().read(8, &mut bytes);
+    same("bytes", &bytes, b"over it")
+}
+
+fn shared(t: &Bench) -> Outcome {
+    let (a, b) = t.pair()?;
+    let folder = tempfile::tempdir().map_err(|error| Stop::Failed(format!("no folder: {error}")))?;
+    let path = folder.path().join("shared");
+    let memory =
+        os::shared_memory(&path, 8192).map_err(|error| Stop::Failed(format!("no mapping: {error}")))?;
+    let make = |memory, cookie: u8| {
+        let region = Region::Shared(memory, LmrCookie([cookie; 40]));
+        a.ia.lmr_create_from(region, &a.pz, Privileges::ALL, VaType::Virtual)
+    };
+    let here = match make(memory, 7) {
+        Err(error) if error.kind() == ReturnType::ModelNotSupported => {
+            return not_supported("the provider registers no shared memory");
+        }
+        made => made?,
+    };
+    let there = b.shared_region(&path, 8192, 7)?;
+    here.memory().write(100, b"seen by both");
+    same("bytes at B", b.load_from(there.handle, 100, 12)?, b"seen by both".to_vec())?;
+    // And it is memory as any other.
+    a.ep.post_rdma_write(&[here.triplet(100, 4)], 1, there.triplet(4096, 4), PLAIN)?;
+    a.completes(&a.request, 1, DtoStatus::Success)?;
+    let mut bytes = [0; 4];
+    here.memory().read(4096, &mut bytes);
+    same("bytes written by way of B", &bytes, b"seen")?;
+    t.refused("memory that is not shared", make(Memory::heap(4096), 8), ReturnType::InvalidState)
+}
+
+fn zero_based(t: &Bench) -> Outcome {
+    let a = t.side()?;
+    let region = Region::Virtual(a.ia.alloc(4096)?);
+    let made = a.ia.lmr_create_from(region, &a.pz, Privileges::ALL, VaType::ZeroBased);
+    match a.ia.query()?.zb_supported {
+        true => made.map(|_| ()).map_err(Stop::from),
+        false => t.refused("zero-based addresses", made, ReturnType::ModelNotSupported),
+    }
+}
+
+fn sync_outside(t: &Bench) -> Outcome {
+    let a = t.side()?;
+    let good = a.lmr.triplet(0, 64);
+    for (what, bad) in [
+        ("past the end", a.lmr.triplet(REGION - 32, 64)),
+        ("an unknown context", LmrTriplet { context: good.context ^ 0x5555, ..good }),
+    ] {
+        t.refused(what, a.ia.lmr_sync_rdma_read(&[good, bad]), ReturnType::InvalidParameter)?;
+        t.refused(what, a.ia.lmr_sync_rdma_write(&[bad, good]), ReturnType::InvalidParameter)?;
+    }
+    Ok(())
+}
+
+fn sync_two(t: &Bench) -> Outcome {
+    let a = t.side()?;
+    let other = a.ia.pz_create()?;
+    let lmr = a.ia.lmr_create(&other, a.ia.alloc(4096)?, Privileges::ALL)?;
+    let ranges = [a.lmr.triplet(10, 64), lmr.triplet(0, 4096), a.lmr.triplet(REGION, 0)];
+    a.ia.lmr_sync_rdma_read(&ranges)?;
+    a.ia.lmr_sync_rdma_write(&ranges)?;
+    Ok(a.ia.lmr_sync_rdma_write(&[])?)
 }

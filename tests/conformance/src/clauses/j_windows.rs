@@ -148,7 +148,11 @@ fn bind(t: &Bench) -> Outcome {
     a.bound(7, DtoStatus::Success)?;
     let param = rmr.query()?;
     same("context of a query", param.rmr_context, target.context)?;
-    same("range of a query", param.range.map(|range| (range.address, range.length)), Some((target.address, 64)))?;
+    same(
+        "range of a query",
+        param.range.map(|range| (range.address, range.length)),
+        Some((target.address, 64)),
+    )?;
     same("rights of a query", param.privileges, rights)?;
     b.store(0, b"through it")?;
     b.write(10, 1, RmrTriplet { length: 10, ..target })?;
@@ -278,7 +282,9 @@ fn query(t: &Bench) -> Outcome {
 fn scope(t: &Bench) -> Outcome {
     let a = t.side()?;
     match a.ia.rmr_create_for_ep(&a.pz) {
-        Err(error) => t.refused("a window for one endpoint", Err::<(), _>(error), ReturnType::ModelNotSupported),
+        Err(error) => {
+            t.refused("a window for one endpoint", Err::<(), _>(error), ReturnType::ModelNotSupported)
+        }
         Ok(rmr) => {
             let (a, b) = t.pair()?;
             let other = t.remote()?;

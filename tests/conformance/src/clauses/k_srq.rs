@@ -62,14 +62,8 @@ fn other_zone(t: &Bench) -> Outcome {
     let srq = a.ia.srq_create(&a.pz, &attr(8))?;
     let other = a.ia.pz_create()?;
     let spec = AttrSpec::default().over(&a.ia)?;
-    let made = a.ia.ep_create_with_srq(
-        Some(&other),
-        Some(&a.recv),
-        Some(&a.request),
-        Some(&a.conn),
-        &srq,
-        &spec,
-    );
+    let made =
+        a.ia.ep_create_with_srq(Some(&other), Some(&a.recv), Some(&a.request), Some(&a.conn), &srq, &spec);
     match a.ia.provider_query()?.srq_ep_pz_difference_supported {
         false => t.refused("another zone", made, ReturnType::InvalidParameter),
         // Then the queue's zone is the one that counts for receives.

@@ -1,5 +1,7 @@
 //! L. Extensions: atomic operations, immediate data.
 
+use dat_types::{EpCounter, EvdCounter, IaCounter};
+
 use super::prelude::*;
 use crate::peer::Posted;
 
@@ -10,6 +12,7 @@ clauses! {
     358 "an operation the provider does not have: NOT_IMPLEMENTED" => missing;
     360 "an atomic operation on memory without the right: REMOTE_ACCESS, the connection breaks" => [Atomics] no_right;
     361 "an UNCONNECTED endpoint: INVALID_STATE" => unconnected;
+    362 "counters read with a reset: the next reading begins at 0" => counters;
 }
 
 /// A word of B's that atomic operations may change.
@@ -45,7 +48,8 @@ fn fetch_add(t: &Bench) -> Outcome {
 fn compare_swap(t: &Bench) -> Outcome {
     let (a, b) = t.pair()?;
     let word = word(&b, 7)?;
-    for (cookie, compare, swap, before) in [(1, 7, 100, 7), (2, 7, 200, 100), (3, 100, 0, 100), (4, 1, 1, 0)] {
+    for (cookie, compare, swap, before) in [(1, 7, 100, 7), (2, 7, 200, 100), (3, 100, 0, 100), (4, 1, 1, 0)]
+    {
         a.ep.post_compare_swap(compare, swap, a.lmr.triplet(0, 8), cookie, word, PLAIN)?;
         before_is(&a, cookie, DtoOperation::CmpSwap, before)?;
     }
@@ -117,4 +121,29 @@ fn unconnected(t: &Bench) -> Outcome {
         return t.refused("write with a value", result, ReturnType::InvalidState);
     }
     not_supported("the provider has no operation of the extension")
+}
+
+fn counters(t: &Bench) -> Outcome {
+    let (a, b) = t.pair()?;
+    let posted = |reset| Ok::<_, Stop>(a.ep.counters(reset)?[EpCounter::PostSend as usize]);
+    let sends = |count: u64| {
+        (0..count).try_for_each(|cookie| {
+            b.post_recv(0, 64, cookie)?;
+            a.send(0, 8, cookie)?;
+            a.completes(&a.request, cookie, DtoStatus::Success).map(|_| ())
+        })
+    };
+    sends(3)?;
+    same("sends counted", posted(false)?, 3)?;
+    same("sends counted, read again", posted(true)?, 3)?;
+    same("after the reset", posted(false)?, 0)?;
+    sends(2)?;
+    same("sends counted since", posted(false)?, 2)?;
+    // Other objects have theirs.
+    let created = a.ia.counters(true)?[IaCounter::EpCreate as usize];
+    holds(created >= 1, "no endpoint was counted")?;
+    same("endpoints after the reset", a.ia.counters(false)?[IaCounter::EpCreate as usize], 0)?;
+    same("lengths", a.request.counters(false)?.len(), EvdCounter::ALL.len())?;
+    a.ep.free()?;
+    t.refused("those of what is gone", a.ep.counters(false), ReturnType::InvalidHandle)
 }

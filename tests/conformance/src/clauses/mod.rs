@@ -23,12 +23,13 @@ pub(crate) mod l_extensions;
 pub(crate) mod l_ia;
 pub(crate) mod l_objects;
 pub(crate) mod l_registry;
+pub(crate) mod p_plugin;
 
 /// One line of a chapter's table; what it needs goes in front of the function.
 macro_rules! clauses {
-    ($($number:literal $title:literal => $([$($need:ident),*])? $run:ident;)*) => {
+    ($($number:tt $(+ $more:literal)? $title:literal => $([$($need:ident),*])? $run:ident;)*) => {
         pub(crate) const CLAUSES: &[$crate::clause::Clause] = &[$($crate::clause::Clause {
-            number: $number,
+            number: $number $(+ $more)?,
             title: $title,
             needs: &[$($($crate::clause::Need::$need),*)?],
             run: $run,

@@ -1,6 +1,7 @@
 //! What a peer can be told, and what it answers.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use dat_engine::Ia;
 use dat_types::{CompletionFlags, EpAttr};
@@ -79,16 +80,6 @@ pub(crate) enum Command {
         segments: Vec<(u32, u64, u32)>,
         cookie: u64,
     },
-    Rmr {
-        pz: u32,
-    },
-    Bind {
-        rmr: u32,
-        segment: (u32, u64, u32),
-        privileges: u32,
-        ep: u32,
-        cookie: u64,
-    },
     CommonConnect {
         ep: u32,
         address: SocketAddr,
@@ -96,6 +87,13 @@ pub(crate) enum Command {
     },
     /// Qualities of service offered.
     Qos,
+    /// Registers memory shared with other processes, under a name of this byte.
+    Shared {
+        pz: u32,
+        path: PathBuf,
+        len: u64,
+        cookie: u8,
+    },
     Handoff {
         cr: u32,
         port: u64,
@@ -122,7 +120,6 @@ pub(crate) enum Command {
 pub(crate) enum Posted {
     Send,
     Write { to: Far },
-    Read { from: Far },
     SendInvalidate { context: u32 },
     SendImmed { value: u32 },
     WriteImmed { to: Far, value: u32 },
@@ -143,8 +140,6 @@ pub(crate) enum Answer {
     Bytes(Vec<u8>),
     Nothing,
     Dto { ep: u64, cookie: u64, status: u32, operation: u32, length: u64, value: u32 },
-    Bound { cookie: u64, status: u32 },
-    Context(u32),
     Offered(u32),
     Arrived { cr: u32 },
     Connection { ep: u64, kind: u32, data: Vec<u8> },

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use dat_engine::{ConnectOptions, Cr, Ep, Evd, Ia, Lmr, Psp, Pz, Rmr};
+use dat_engine::{ConnectOptions, Cr, Ep, Evd, Ia, Lmr, Psp, Pz, Region};
 use dat_types::{
-    CloseFlags, CompletionFlags, Error, EvdFlags, EventData, LmrTriplet, ObjectId, Privileges, PspFlags,
-    RmrTriplet, Timeout,
+    CloseFlags, CompletionFlags, Error, EvdFlags, EventData, LmrCookie, LmrTriplet, ObjectId, Privileges,
+    PspFlags, RmrTriplet, Timeout, VaType,
 };
+
+use crate::os;
 
 use super::command::{Answer, Command, Far, Posted, Refusal};
 
@@ -23,7 +25,6 @@ enum Object {
     Ep(Ep),
     Psp(Psp),
     Cr(Cr),
-    Rmr(Rmr),
 }
 
 type Result<T> = std::result::Result<T, Refusal>;
@@ -55,7 +56,6 @@ impl World {
     getter!(lmr, Lmr);
     getter!(ep, Ep);
     getter!(cr, Cr);
-    getter!(rmr, Rmr);
 
     fn keep(&mut self, object: Object) -> u32 {
         self.objects.push(Some(object));
@@ -85,6 +85,14 @@ impl World {
                 let (addr, rmr_context) = (lmr.memory().addr(), lmr.rmr_context());
                 Ok(Answer::Region { handle: self.keep(Object::Lmr(lmr)), addr, rmr_context })
             }
+            Command::Shared { pz, path, len, cookie } => {
+                let memory = os::shared_memory(path, *len)
+                    .map_err(|error| Refusal { text: format!("{}: {error}", path.display()) })?;
+                let region = Region::Shared(memory, LmrCookie([*cookie; 40]));
+                let lmr = self.ia.lmr_create_from(region, self.pz(*pz)?, Privileges::ALL, VaType::Virtual)?;
+                let (addr, rmr_context) = (lmr.memory().addr(), lmr.rmr_context());
+                Ok(Answer::Region { handle: self.keep(Object::Lmr(lmr)), addr, rmr_context })
+            }
             Command::Ep { pz, recv, request, conn, attr } => {
                 let attr = attr.over(&self.ia).map_err(|stop| Refusal { text: format!("{stop:?}") })?;
                 let [recv, request, conn] = [self.evd(*recv)?, self.evd(*request)?, self.evd(*conn)?];
@@ -98,11 +106,6 @@ impl World {
                 let psp = self.ia.psp_create_any(self.evd(*evd)?, flags)?;
                 let port = psp.conn_qual();
                 Ok(Answer::Listening { handle: self.keep(Object::Psp(psp)), port })
-            }
-            Command::Rmr { pz } => {
-                let rmr = self.ia.rmr_create(self.pz(*pz)?)?;
-                let id = rmr.id();
-                Ok(self.made(Object::Rmr(rmr), id))
             }
             Command::Qos => Ok(Answer::Offered(self.ia.provider_query()?.qos_supported.0)),
             Command::Free { handle } => self.free(*handle),
@@ -156,13 +159,6 @@ impl World {
                 let segment = self.lmr(*lmr)?.triplet(*offset, *len);
                 self.post(*ep, &[segment], *cookie, CompletionFlags::from_bits_retain(*flags), *what)?;
             }
-            Command::Bind { rmr, segment: (lmr, offset, len), privileges, ep, cookie } => {
-                let (lmr, rights) = (self.lmr(*lmr)?, Privileges::from_bits_retain(*privileges));
-                let address = lmr.memory().addr() + offset;
-                let (ep, none) = (self.ep(*ep)?, CompletionFlags::empty());
-                let context = self.rmr(*rmr)?.bind(Some(lmr), address, *len, rights, ep, *cookie, none)?;
-                return Ok(Answer::Context(context));
-            }
             Command::Recv { ep, segments, cookie } => {
                 let mut iov = Vec::new();
                 for (lmr, offset, len) in segments {
@@ -194,7 +190,6 @@ impl World {
         match what {
             Posted::Send => ep.post_send(iov, cookie, flags),
             Posted::Write { to } => ep.post_rdma_write(iov, cookie, far(to), flags),
-            Posted::Read { from } => ep.post_rdma_read(iov, cookie, far(from), flags),
             Posted::SendInvalidate { context } => ep.post_send_with_invalidate(iov, cookie, flags, context),
             Posted::SendImmed { value } => ep.post_send_immed(iov, cookie, value, flags),
             Posted::WriteImmed { to, value } => ep.post_rdma_write_immed(iov, cookie, far(to), value, flags),
@@ -209,7 +204,6 @@ impl World {
             Some(Some(Object::Lmr(lmr))) => lmr.free()?,
             Some(Some(Object::Ep(ep))) => ep.free()?,
             Some(Some(Object::Psp(psp))) => psp.free()?,
-            Some(Some(Object::Rmr(rmr))) => rmr.free()?,
             _ => return Err(Refusal { text: format!("handle {handle} is nothing that can be freed") }),
         }
         self.objects[handle as usize] = None;
@@ -233,7 +227,6 @@ impl World {
                 length: dto.length,
                 value: dto.value,
             },
-            EventData::RmrBind { cookie, status, .. } => Answer::Bound { cookie, status: status as u32 },
             EventData::ConnectionRequest { cr, .. } => {
                 let cr = self.ia.cr(cr)?;
                 Answer::Arrived { cr: self.keep(Object::Cr(cr)) }

@@ -12,8 +12,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 pub(crate) use command::AttrSpec;
-use command::{Answer, Command, Refusal};
 pub(crate) use command::Posted;
+use command::{Answer, Command, Refusal};
 use executor::World;
 use process::ProcessPeer;
 pub use process::peer_main;
@@ -73,11 +73,6 @@ impl Peer {
             Link::There(process) => process.freeze().map(|()| true),
             _ => Ok(false),
         }
-    }
-
-    /// Whether it is a process of its own.
-    pub(crate) fn is_process(&self) -> bool {
-        matches!(&*self.link.lock(), Link::There(_))
     }
 }
 

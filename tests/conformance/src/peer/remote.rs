@@ -1,6 +1,7 @@
 //! Side B as clauses see it: one of everything at the peer.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 
 use dat_types::{
@@ -94,6 +95,14 @@ impl RemoteSide {
     pub(crate) fn region(&self, privileges: Privileges, own_zone: bool) -> Result<RemoteRegion, Stop> {
         let pz = if own_zone { made(&self.peer, Command::Pz)?.0 } else { self.pz };
         region(&self.peer, pz, REGION, privileges)
+    }
+
+    /// Memory of B's shared with other processes that map the file.
+    pub(crate) fn shared_region(&self, path: &Path, len: u64, cookie: u8) -> Result<RemoteRegion, Stop> {
+        match self.peer.call(Command::Shared { pz: self.pz, path: path.to_owned(), len, cookie })? {
+            Answer::Region { handle, addr, rmr_context } => Ok(RemoteRegion { handle, addr, rmr_context }),
+            _ => odd("Shared"),
+        }
     }
 
     /// The triplet with which A reaches the region.
@@ -231,10 +240,115 @@ impl RemoteSide {
         self.post(0, len, cookie, dat_types::CompletionFlags::empty(), Posted::Write { to })
     }
 
-    /// An RDMA read of memory of A's.
-    pub(crate) fn read(&self, len: u32, cookie: u64, from: RmrTriplet) -> Outcome {
-        let from = (from.address, from.length, from.context);
-        self.post(0, len, cookie, dat_types::CompletionFlags::empty(), Posted::Read { from })
+    /// The next completion of a request has this cookie and status.
+    pub(crate) fn completes(&self, cookie: u64, status: DtoStatus) -> Result<DtoCompletion, Stop> {
+        let dto = self.requested()?;
+        same("request at B (cookie, status)", (dto.cookie, dto.status), (cookie, status))?;
+        Ok(dto)
+    }
+
+    /// Hands a request over to another service point.
+    pub(crate) fn hand_over(&self, request: &RemoteRequest, port: u64) -> Outcome {
+        self.tell(Command::Handoff { cr: request.cr, port })
+    }
+
+    /// Connects to a service point of A's.
+    pub(crate) fn connect_to(&self, a: &Side, port: u64, data: &[u8], ms: u64) -> Outcome {
+        let address = (a.ia.query()?.address, 0).into();
+        self.tell(Command::Connect { ep: self.ep, address, port, data: data.to_vec(), ms })
+    }
+
+    pub(crate) fn connection(&self) -> Result<(ConnectionKind, Vec<u8>), Stop> {
+        match self.wait(self.conn, "a connection event")? {
+            Answer::Connection { kind, data, ep } => {
+                same("endpoint of B's connection event", ObjectId(ep), self.ep_id)?;
+                Ok((connection_kind(kind)?, data))
+            }
+            other => fail(format!("an event at B that is no connection event: {other:?}")),
+        }
+    }
+
+    pub(crate) fn told(&self, kind: ConnectionKind) -> Outcome {
+        same("connection event at B", self.connection()?.0, kind)
+    }
+
+    fn dto(&self, evd: u32) -> Result<DtoCompletion, Stop> {
+        match self.wait(evd, "a completion")? {
+            Answer::Dto { ep, cookie, status, operation, length, value } => Ok(DtoCompletion {
+                ep: ObjectId(ep),
+                cookie,
+                status: dto_status(status)?,
+                operation: dto_operation(operation)?,
+                length,
+                value,
+            }),
+            other => fail(format!("an event at B that is no completion: {other:?}")),
+        }
+    }
+
+    pub(crate) fn received(&self) -> Result<DtoCompletion, Stop> {
+        self.dto(self.recv)
+    }
+
+    pub(crate) fn requested(&self) -> Result<DtoCompletion, Stop> {
+        self.dto(self.request_evd)
+    }
+
+    /// The next receive completion has this cookie and status.
+    pub(crate) fn receives(&self, cookie: u64, status: DtoStatus) -> Result<DtoCompletion, Stop> {
+        let dto = self.received()?;
+        same("receive at B (cookie, status)", (dto.cookie, dto.status), (cookie, status))?;
+        Ok(dto)
+    }
+
+    /// Nothing arrives on `evd` for a while.
+    pub(crate) fn quiet(&self, evd: u32, what: &str) -> Outcome {
+        match self.peer.call(Command::Wait { evd, ms: self.peer.kit.short().as_millis() as u64 })? {
+            Answer::Nothing => Ok(()),
+            other => fail(format!("{what}: an event at B that should not be there: {other:?}")),
+        }
+    }
+
+    pub(crate) fn post_recv(&self, offset: u64, len: u32, cookie: u64) -> Outcome {
+        self.post_recv_iov(&[(offset, len)], cookie)
+    }
+
+    pub(crate) fn post_recv_iov(&self, segments: &[(u64, u32)], cookie: u64) -> Outcome {
+        let segments = segments.iter().map(|(offset, len)| (self.lmr, *offset, *len)).collect();
+        self.tell(Command::Recv { ep: self.ep, segments, cookie })
+    }
+
+    pub(crate) fn send(&self, offset: u64, len: u32, cookie: u64) -> Outcome {
+        self.send_with(offset, len, cookie, dat_types::CompletionFlags::empty())
+    }
+
+    pub(crate) fn send_with(
+        &self,
+        offset: u64,
+        len: u32,
+        cookie: u64,
+        flags: dat_types::CompletionFlags,
+    ) -> Outcome {
+        self.post(offset, len, cookie, flags, Posted::Send)
+    }
+
+    /// Posts something else than a send.
+    pub(crate) fn post(
+        &self,
+        offset: u64,
+        len: u32,
+        cookie: u64,
+        flags: dat_types::CompletionFlags,
+        what: Posted,
+    ) -> Outcome {
+        let segment = (self.lmr, offset, len);
+        self.tell(Command::Post { ep: self.ep, segment, cookie, flags: flags.bits(), what })
+    }
+
+    /// An RDMA write to memory of A's.
+    pub(crate) fn write(&self, len: u32, cookie: u64, to: RmrTriplet) -> Outcome {
+        let to = (to.address, to.length, to.context);
+        self.post(0, len, cookie, dat_types::CompletionFlags::empty(), Posted::Write { to })
     }
 
     /// The next completion of a request has this cookie and status.
@@ -314,7 +428,12 @@ impl RemoteSide {
     }
 
     pub(crate) fn load(&self, offset: u64, len: u32) -> Result<Vec<u8>, Stop> {
-        match self.peer.call(Command::Load { lmr: self.lmr, offset, len })? {
+        self.load_from(self.lmr, offset, len)
+    }
+
+    /// Bytes of another region of B's.
+    pub(crate) fn load_from(&self, lmr: u32, offset: u64, len: u32) -> Result<Vec<u8>, Stop> {
+        match self.peer.call(Command::Load { lmr, offset, len })? {
             Answer::Bytes(bytes) => Ok(bytes),
             _ => odd("Load"),
         }

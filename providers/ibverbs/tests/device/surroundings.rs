@@ -1,0 +1,156 @@
+//! The machine around the device: limits, permissions, forks, and a device that is unplugged.
+
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::time::Duration;
+
+use dat_ibverbs::Ibverbs;
+use dat_plugin::host::{Memory, Plugin};
+use dat_plugin::{EventKind, PostFlag, Status};
+
+use crate::setup::*;
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask rdma"]
+fn what_cannot_be_is_said_precisely() {
+    let failure = try_device(&[("device", "nosuch0")]).err().expect("there is none");
+    assert_eq!(failure.status, Status::NO_DEVICE);
+    assert!(failure.message.contains("nosuch0") && failure.message.contains(&name()), "{failure}");
+    let failure = try_device(&[("interface", "nosuch1")]).err().expect("there is none");
+    assert!(failure.message.contains("nosuch1"), "{failure}");
+    let failure = try_device(&[("address", "127.0.0.1")]).err().expect("no RDMA device");
+    assert_eq!(failure.status, Status::NO_DEVICE, "{failure}");
+    let name = name();
+    let probes = Plugin::of::<Ibverbs>().probe(&config(&[("device", &name)]));
+    assert!(probes.iter().any(|probe| probe.usable && probe.candidate.contains(&name)), "{probes:?}");
+    assert!(device(&[]).describe().contains(&name));
+}
+
+/// Runs one of these tests again in a process that `prepare` has changed.
+fn again(test: &str, prepare: impl FnMut() -> std::io::Result<()> + Send + Sync + 'static) {
+    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    command.args(["--exact", test, "--ignored", "--nocapture"]).env("DAT_TEST_IBVERBS_AGAIN", "1");
+    // SAFETY: what is called between fork and exec are system calls only.
+    unsafe { command.pre_exec(prepare) };
+    let out = command.output().expect("the process starts");
+    let said = String::from_utf8_lossy(&out.stdout);
+    assert!(out.status.success(), "{said}{}", String::from_utf8_lossy(&out.stderr));
+}
+
+fn is_again() -> bool {
+    std::env::var_os("DAT_TEST_IBVERBS_AGAIN").is_some()
+}
+
+/// An ordinary user with 64 KiB of lockable memory.
+fn ordinary() -> std::io::Result<()> {
+    let limit = libc::rlimit { rlim_cur: 65_536, rlim_max: 65_536 };
+    // SAFETY: plain system calls on this process.
+    let codes = unsafe {
+        [libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const limit), libc::setgid(65_534), libc::setuid(65_534)]
+    };
+    if codes.iter().all(|code| *code == 0) { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask rdma"]
+fn a_small_limit_on_locked_memory_is_named() {
+    if is_again() {
+        let device = device(&[]);
+        let failure = device.register(Memory::heap(1 << 20), ALL, 1).err().expect("too much to lock");
+        assert_eq!(failure.status, Status::NO_RESOURCE, "{failure}");
+        assert!(failure.message.contains("ulimit -l") && failure.message.contains("64 KiB"), "{failure}");
+        assert!(device.describe().contains("64 KiB"), "{}", device.describe());
+        return;
+    }
+    if !rustix::process::geteuid().is_root() {
+        println!("NOT RUN: needs root, to become somebody else");
+        return;
+    }
+    again("surroundings::a_small_limit_on_locked_memory_is_named", ordinary);
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask rdma"]
+fn a_fork_leaves_the_parents_connection_alone() {
+    let pair = Pair::new(&[]);
+    let (from, to) = (pair.a.buffer(b"after"), pair.b.buffer(&[0; 5]));
+    assert_eq!(pair.b.recv(1, &to, 5), Status::OK);
+    // SAFETY: the child closes what it inherited, which makes no system call on the parent's objects, and leaves.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0, "fork: {}", std::io::Error::last_os_error());
+    if child == 0 {
+        let failed = pair.a.device.open_queue(1).err().map(|failure| failure.status);
+        drop(pair);
+        // SAFETY: ends the child without running what belongs to the parent.
+        unsafe { libc::_exit(if failed == Some(Status::FORKED) { 0 } else { 1 }) };
+    }
+    let mut status = 0;
+    // SAFETY: the child just made.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0, "the child's calls are refused, and its closing is silent");
+    from.memory.write(0, b"again");
+    assert_eq!(pair.a.send(2, PostFlag::NONE, &from, 5), Status::OK);
+    assert_eq!(pair.b.received().length, 5);
+    assert_eq!(content(&to), b"again");
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask rdma"]
+fn an_unplugged_device_ends_its_connections() {
+    // Only a device that can be made again is unplugged, and not the one the other tests use.
+    let there = Command::new("rdma").args(["link", "show", "rxe1/1"]).output();
+    if name() != "rxe0" || !there.is_ok_and(|out| out.status.success()) {
+        println!("NOT RUN: there is no second Soft-RoCE device to unplug");
+        return;
+    }
+    if is_again() {
+        return unplugged();
+    }
+    // In a process of its own: librdmacm keeps a device open for as long as its process lives, and Soft-RoCE's waits for
+    // that.
+    again("surroundings::an_unplugged_device_ends_its_connections", || Ok(()));
+    let links = || Command::new("rdma").args(["link", "show", "rxe1/1"]).output().expect("rdma link show");
+    wait("the device goes once nobody holds it", || (!links().status.success()).then_some(()));
+    let again = Command::new("rdma").args(["link", "add", "rxe1", "type", "rxe", "netdev", "d1"]).status();
+    assert!(again.is_ok_and(|status| status.success()), "the device is made anew");
+    wait("the device is there again", || {
+        std::thread::sleep(Duration::from_millis(50));
+        try_device(&[("device", "rxe1")]).ok().map(drop)
+    });
+}
+
+/// Unplugs the second device under load.
+fn unplugged() {
+    let open = || try_device(&[("device", "rxe1")]).expect("the second device");
+    let (da, db) = (open(), open());
+    let (at_a, at_b) = (Events::of(&da), Events::of(&db));
+    let listener = db.listen(0, 77).expect("a listener");
+    let (a, b) = (Side::new(&da, 10, 9), Side::new(&db, 20, 9));
+    connect(&a, &at_a, &b, &at_b, listener.port());
+    let (from, to) = (a.buffer(&[1; 4096]), b.buffer(&[0; 4096]));
+    for token in 0..8 {
+        assert_eq!(b.recv(token, &to, 4096), Status::OK);
+        assert_eq!(a.send(token, PostFlag::NONE, &from, 4096), Status::OK);
+    }
+    // Ends when this process does.
+    Command::new("rdma").args(["link", "delete", "rxe1"]).spawn().expect("rdma link delete");
+    for (events, user) in [(&at_a, 10), (&at_b, 20)] {
+        wait("DEVICE_LOST", || {
+            at_a.poll();
+            at_b.poll();
+            events.left().contains(&EventKind::DEVICE_LOST).then_some(())
+        });
+        let end = events.take("the end of the connection", |event| event.user == user);
+        assert!([EventKind::BROKEN, EventKind::DISCONNECTED].contains(&end.kind), "{:?}", end.kind);
+        assert_eq!(
+            events.left().iter().filter(|kind| **kind == EventKind::DEVICE_LOST).count(),
+            1,
+            "told once"
+        );
+    }
+    assert_eq!(a.send(9, PostFlag::NONE, &from, 1), Status::NOT_CONNECTED);
+    let failure = Side::new(&da, 30, 9).connect_to(9, b"").err();
+    println!("connecting on the lost device: {failure:?}");
+    drop((a, b, listener, at_a, at_b, from, to));
+    drop((da, db));
+}

@@ -1,0 +1,126 @@
+//! What third parties write: the template of a provider in Rust and the example in C, each from nothing to a passing
+//! conformance run, and our own providers under faults.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use crate::cargo::{cargo, target_dir};
+use crate::leg::{Outcome, Report};
+use crate::process::Run;
+use crate::{new_provider, root};
+
+/// The commands an author types after `cargo xtask new-provider`.
+pub fn template() -> Report {
+    let dat = dat()?;
+    let start = Instant::now();
+    // Not under the target directory: outside of any workspace, as an author's would be.
+    let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+    let path = folder.path().join("fabric");
+    new_provider::write("fabric", &path)?;
+    let manifest = path.join("Cargo.toml");
+    // Its own folder for what is built; what the workspace has built is of no use to another one.
+    let target = target_dir()?.join("template");
+    let build = |what: &str| {
+        let run = cargo().args([
+            what.as_ref(),
+            "--offline".as_ref(),
+            "--manifest-path".as_ref(),
+            manifest.as_os_str(),
+        ]);
+        run.env("CARGO_TARGET_DIR", &target).run()
+    };
+    build("build")?;
+    let plugin = target.join("debug/libdat_fabric.so");
+    inspect(&dat, &plugin)?;
+    let said = conformance(&dat, &[Path::new("--plugin"), &plugin])?;
+    let took = start.elapsed();
+    build("test")?;
+    match took.as_secs() {
+        // Of what is promised: ten minutes from nothing to the first passing run.
+        0..600 => Ok(Outcome::passed(format!("{said}; from nothing in {} s", took.as_secs()))),
+        secs => Err(format!("it took {secs} s to the first passing run; 600 are promised")),
+    }
+}
+
+/// The example in C, with whatever C compiler there is.
+pub fn provider_c() -> Report {
+    let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
+    if !Run::new(&compiler).args(["--version"]).works() {
+        return Ok(Outcome::not_run(format!("there is no C compiler {compiler:?}")));
+    }
+    let dat = dat()?;
+    let plugin = target_dir()?.join("libdat_example_c.so");
+    compile_c(&compiler, &plugin)?;
+    inspect(&dat, &plugin)?;
+    Ok(Outcome::passed(conformance(&dat, &[Path::new("--plugin"), &plugin])?))
+}
+
+fn compile_c(compiler: &str, plugin: &Path) -> Result<(), String> {
+    let folder = root().join("examples/provider_c");
+    let entries = fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let mut sources: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    sources.retain(|path| path.extension().is_some_and(|extension| extension == "c"));
+    sources.sort();
+    let flags = "-std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -pedantic -fPIC -fvisibility=hidden -O2 -g -shared \
+                 -Wl,-z,defs";
+    Run::new(compiler)
+        .args(flags.split_whitespace())
+        .args([Path::new("-I"), &root().join("include"), Path::new("-o"), plugin])
+        .args(&sources)
+        .args(["-lpthread"])
+        .run()
+}
+
+/// Our own providers with delays and reordering below the engine: nothing an application is promised may change.
+pub fn faults() -> Report {
+    cargo().args(["build", "-p", "dat-loopback", "-p", "dat-shm"]).run()?;
+    let dat = dat()?;
+    let built = target_dir()?.join("debug");
+    let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+    let file = folder.path().join("plugins.toml");
+    let mut text = String::new();
+    let names = [("loopback0", "libdat_loopback.so"), ("shm0", "libdat_shm.so")];
+    for (name, library) in names {
+        let library = built.join(library);
+        text.push_str(&format!(
+            "[provider.{name}]\nlibrary = {:?}\nlayers = [\"trace\", \"count\", {{ name = \"faults\", seed = 7, \
+             delay_us = 300, reorder_one_in = 4 }}]\n",
+            library.display().to_string()
+        ));
+    }
+    fs::write(&file, text).map_err(|error| format!("{}: {error}", file.display()))?;
+    let mut said = Vec::new();
+    for (name, _) in names {
+        // Held back completions make everything slower, by a little; the bounds of the clauses are for fast providers.
+        let arguments: [&Path; 5] =
+            ["--plugins".as_ref(), &file, "--scale".as_ref(), "2".as_ref(), name.as_ref()];
+        said.push(conformance(&dat, &arguments)?);
+    }
+    Ok(Outcome::passed(said.join("; ")))
+}
+
+/// The command, built.
+fn dat() -> Result<PathBuf, String> {
+    cargo().args(["build", "-p", "dat-cli"]).run()?;
+    Ok(target_dir()?.join("debug/dat"))
+}
+
+fn inspect(dat: &Path, plugin: &Path) -> Result<(), String> {
+    Run::new(&dat.to_string_lossy()).args([Path::new("inspect"), Path::new("--try"), plugin]).run()
+}
+
+/// Runs the suite; its own last line but one, which counts. A run that did nothing is none.
+fn conformance(dat: &Path, arguments: &[&Path]) -> Result<String, String> {
+    let mut counts = String::new();
+    let run = Run::new(&dat.to_string_lossy()).args(["conformance"]).args(arguments);
+    run.lines(|line| {
+        if line.contains(" clauses ") {
+            counts = line.to_owned();
+        }
+    })?;
+    match counts.contains(" passed ") && !counts.contains(" passed 0 ") {
+        true => Ok(counts.split_whitespace().collect::<Vec<_>>().join(" ")),
+        false => Err(format!("the suite did not say how many clauses passed: {counts:?}")),
+    }
+}
