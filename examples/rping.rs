@@ -9,7 +9,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use dat::{
-    CloseFlags, ConnectionKind, DtoOperation, DtoStatus, Ep, Evd, Event, Ia, Privileges, Pz, Region, RmrTriplet,
+    CloseFlags, ConnectionKind, DtoOperation, DtoStatus, Ep, Evd, Event, Ia, Privileges, Pz, Region,
+    RmrTriplet,
 };
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
@@ -27,7 +28,9 @@ fn main() -> Outcome<()> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words[..] {
         [name, "server", port] => server(name, port.parse()?),
-        [name, "client", address, port, count] => client(name, address.parse()?, port.parse()?, count.parse()?),
+        [name, "client", address, port, count] => {
+            client(name, address.parse()?, port.parse()?, count.parse()?)
+        }
         _ => Err("usage: rping NAME server PORT | rping NAME client ADDRESS PORT COUNT".into()),
     }
 }
@@ -40,7 +43,11 @@ fn server(name: &str, port: u64) -> Outcome<()> {
     let Some(Event::Request(mut request)) = end.connections.wait(LIMIT)? else {
         return Err("nobody asked to connect".into());
     };
-    println!("server: {:?} asks, with {} bytes of private data", request.peer(), request.private_data().len());
+    println!(
+        "server: {:?} asks, with {} bytes of private data",
+        request.peer(),
+        request.private_data().len()
+    );
     end.listen_for_offer()?;
     request.accept(&end.ep, b"")?;
     end.expect(ConnectionKind::Established)?;
@@ -73,7 +80,8 @@ fn client(name: &str, address: IpAddr, port: u64, count: usize) -> Outcome<()> {
     end.ep.connect(address, port).timeout(LIMIT).establish()?;
     println!("client: connected, {}", end.ep.path());
     for ping in 0..count {
-        let text: Vec<u8> = format!("dat-ping-{ping}: ").bytes().chain(b'A'..=b'z').cycle().take(PING).collect();
+        let text: Vec<u8> =
+            format!("dat-ping-{ping}: ").bytes().chain(b'A'..=b'z').cycle().take(PING).collect();
         end.data.write(0, &text);
         end.data.write(BYTES / 2, &[0; PING]);
         end.say(end.data.remote(..PING))?;
@@ -104,7 +112,8 @@ impl End {
     fn new(ia: &Ia) -> Outcome<End> {
         let pz: Pz = ia.pz()?;
         let (connections, completions) = (ia.evd(8)?, ia.evd(32)?);
-        let ep = ia.ep(&pz).connect_evd(&connections).request_evd(&completions).recv_evd(&completions).create()?;
+        let ep =
+            ia.ep(&pz).connect_evd(&connections).request_evd(&completions).recv_evd(&completions).create()?;
         let own = Privileges::LOCAL_READ | Privileges::LOCAL_WRITE;
         let offers = pz.region(2 * OFFER, own)?;
         let data = pz.region(BYTES, own | Privileges::REMOTE_READ | Privileges::REMOTE_WRITE)?;

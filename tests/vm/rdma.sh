@@ -17,8 +17,50 @@ step() {
         failed=$((failed + 1))
     fi
 }
+export BUILT
 step conformance 420 "$BUILT/dat-conformance" --plugin "$BUILT/libdat_ibverbs.so" --name ibverbs0 \
     --param "device=$DEVICE" --scale "$SCALE" --expected "$ROOT/tests/expected/ibverbs0.toml" \
     --json "$OUT/ibverbs0.json" --junit "$OUT/ibverbs0.junit.xml"
-DAT_TEST_IBVERBS=$DEVICE step "provider tests" 240 "$TESTS" --test-threads=1
+DAT_TEST_IBVERBS=$DEVICE step "provider tests" 240 "$TESTS" --ignored --test-threads=1
+# Against a program that knows nothing of DAT. Plain RDMA CM is all they have in common.
+address=$(ip -4 -o addr show dev "$(cat "/sys/class/infiniband/$DEVICE/ports/1/gid_attrs/ndevs/0")" |
+    awk '{ sub("/.*", "", $4); print $4; exit }')
+export DAT_PLUGINS address
+DAT_PLUGINS=$(mktemp --suffix .toml)
+printf '[provider.ibverbs0]\nlibrary = "%s"\nparams = { device = "%s" }\n' \
+    "$BUILT/libdat_ibverbs.so" "$DEVICE" > "$DAT_PLUGINS"
+
+# Waits until somebody listens on an RDMA CM port.
+listening() {
+    for _ in $(seq 100); do
+        rdma resource show cm_id | grep -q "state LISTEN.*:$1 " && return
+        sleep 0.1
+    done
+    echo "nobody listens on port $1"
+    return 1
+}
+rping_asks_us() {
+    timeout 60 "$BUILT/examples/rping" ibverbs0 server 7174 &
+    local ours=$!
+    listening 7174 && timeout 60 rping -c -a "$address" -p 7174 -C 5 -v -V
+    local theirs=$?
+    wait $ours && return $theirs
+}
+we_ask_rping() {
+    timeout 60 rping -s -a "$address" -p 7175 -v -V &
+    local theirs=$!
+    listening 7175 && timeout 60 "$BUILT/examples/rping" ibverbs0 client "$address" 7175 5
+    local ours=$?
+    # The program ends with a status other than 0 when its peer leaves.
+    wait $theirs
+    return $ours
+}
+if [ -x "$(command -v rping)" ]; then
+    for test in rping_asks_us we_ask_rping; do
+        step "interoperation: $test" 90 bash -c "$(declare -f listening "$test"); $test"
+    done
+else
+    echo "--- interoperation: NOT RUN, there is no rping here (rdmacm-utils)"
+fi
+rm -f "$DAT_PLUGINS"
 exit $failed

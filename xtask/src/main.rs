@@ -1,6 +1,7 @@
 //! The project's own commands: `cargo xtask`, without arguments for the list.
 #![forbid(unsafe_code)]
 
+mod capi;
 mod cargo;
 mod demo;
 mod deps;
@@ -29,7 +30,7 @@ struct Command {
 /// The options of a command that takes any arguments.
 const ANY: &[&str] = &["COMMAND..."];
 
-const COMMANDS: [Command; 14] = [
+const COMMANDS: [Command; 16] = [
     Command {
         name: "demo",
         options: &[],
@@ -61,12 +62,24 @@ const COMMANDS: [Command; 14] = [
         run: |_| both(legs::authors::template(), legs::authors::provider_c()),
     },
     Command {
+        name: "frozen",
+        options: &["--keep"],
+        about: "load the frozen plugins of released versions; --keep freezes those of this version, at a release",
+        run: |options| legs::evolution::frozen(has(options, "--keep")),
+    },
+    Command {
         name: "faults",
         options: &[],
         about: "the clauses of the contract over our providers with faults injected",
         run: |_| legs::authors::faults(),
     },
     Command { name: "deps", options: &[], about: "check which crate depends on which", run: |_| deps::run() },
+    Command {
+        name: "capi",
+        options: &[],
+        about: "lay out the C library for uDAPL programs: target/capi/{lib,include}",
+        run: |_| capi::run(),
+    },
     Command {
         name: "conformance",
         options: &["--save"],

@@ -6,7 +6,7 @@ use crate::leg::{Leg, Outcome, Report};
 use crate::{deps, docs, legs};
 
 /// Quick ones first, so that a small mistake is told early.
-const LEGS: [Leg; 17] = [
+const LEGS: [Leg; 21] = [
     Leg { name: "set-up", quick: true, run: legs::setup::run },
     Leg { name: "format", quick: true, run: legs::checks::format },
     Leg { name: "dependencies", quick: true, run: deps::run },
@@ -17,11 +17,15 @@ const LEGS: [Leg; 17] = [
     Leg { name: "tests", quick: true, run: legs::checks::tests },
     Leg { name: "conformance", quick: true, run: || legs::conformance::run(false) },
     Leg { name: "provider in C", quick: true, run: legs::authors::provider_c },
+    Leg { name: "uDAPL programs", quick: true, run: legs::capi::run },
     Leg { name: "faults", quick: true, run: legs::authors::faults },
+    Leg { name: "frozen plugins", quick: false, run: || legs::evolution::frozen(false) },
+    Leg { name: "nightly plugin", quick: false, run: legs::evolution::by_nightly },
     Leg { name: "template", quick: false, run: legs::authors::template },
     Leg { name: "loom", quick: false, run: legs::loom::run },
     Leg { name: "miri", quick: false, run: legs::miri::run },
     Leg { name: "thread sanitizer", quick: false, run: legs::tsan::run },
+    Leg { name: "libfabric", quick: false, run: legs::libfabric::run },
     Leg { name: "rdma", quick: false, run: legs::rdma::run },
     Leg { name: "bench smoke", quick: false, run: legs::bench::run },
 ];

@@ -14,11 +14,22 @@ use crate::calls::{extension, ia};
 use crate::code::guarded;
 use crate::{names, text};
 
-/// Parameters of the lines that were registered, by name.
-static LINES: LazyLock<Mutex<HashMap<String, String>>> = LazyLock::new(Mutex::default);
+/// A line of another registry.
+#[derive(Clone)]
+pub struct Line {
+    /// Its parameters.
+    pub params: String,
+    /// What it was registered as. That registry finds its entry again by what a query of the provider says.
+    pub version: (u32, u32),
+    /// The same.
+    pub thread_safe: bool,
+}
 
-/// The parameters another registry's line gave for this name.
-pub fn target(name: &str) -> Option<String> {
+/// The lines that were registered, by name.
+static LINES: LazyLock<Mutex<HashMap<String, Line>>> = LazyLock::new(Mutex::default);
+
+/// The line another registry has for this name.
+pub fn line(name: &str) -> Option<Line> {
     LINES.lock().get(name).cloned()
 }
 
@@ -36,7 +47,9 @@ pub unsafe extern "C" fn dat_provider_init(info: *const ProviderInfo, instance: 
         let name = name_of(info);
         match registry(c"dat_registry_add_provider") {
             Some(add) => {
-                LINES.lock().insert(name.clone(), params);
+                let version = (info.dapl_version_major, info.dapl_version_minor);
+                let line = Line { params, version, thread_safe: info.is_thread_safe != 0 };
+                LINES.lock().insert(name.clone(), line);
                 // SAFETY: the function of that name, with the table of that name, which lives for ever.
                 let result = unsafe { add(ia::table(&name), info) };
                 if result != 0 {

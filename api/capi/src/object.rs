@@ -13,6 +13,7 @@ use crate::address::Stored;
 use crate::calls::cno::AgentCell;
 use crate::code::{NO_ROOM, Outcome, handle as bad_handle};
 use crate::counter::Base;
+use crate::door::Line;
 use crate::handle::{self, Object};
 use crate::text::NamedList;
 
@@ -30,6 +31,8 @@ pub struct Ia {
     pub provider_attr: NamedList,
     /// What `dat_ia_query` gives as the dispatcher of asynchronous errors.
     pub async_evd: OnceLock<HandleCell>,
+    /// The line of another registry that opened it.
+    pub line: OnceLock<Line>,
     /// Reserved service points by connection qualifier.
     pub reserved: Mutex<HashMap<u64, HandleCell>>,
     /// Handles of all its objects.

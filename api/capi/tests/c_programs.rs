@@ -34,3 +34,19 @@ fn several_threads_at_once() {
     let kit = Kit::new();
     IAS.iter().for_each(|ia| kit.pass("threads", &[ia]));
 }
+
+#[test]
+fn notification_objects_and_shared_dispatchers() {
+    let kit = Kit::new();
+    IAS.iter().for_each(|ia| kit.pass("notify", &[ia]));
+}
+
+#[test]
+fn extensions_windows_and_shared_queues() {
+    Kit::new().pass("extensions", &["loopback0"]);
+}
+
+#[test]
+fn providers_the_application_brings_along() {
+    Kit::new().pass("foreign", &["loopback0"]);
+}

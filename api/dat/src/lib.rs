@@ -42,6 +42,10 @@
 //! Everything is `Send` and `Sync`, every call is thread-safe. Connections are set up and broken by a thread of the
 //! adapter; data moves on the caller's thread.
 //!
+//! # Waiting
+//! [`Evd::poll`] looks, [`Evd::wait`] blocks for one dispatcher, a [`Cno`] for several, a [`CnoFd`] or [`Evd::fd`] is for an
+//! event loop. Blocking calls look for a short while before they sleep ([`IaBuilder::spin`]).
+//!
 //! # Errors
 //! [`Error`] carries the DAT return code, names the culprit and says what to do.
 //!

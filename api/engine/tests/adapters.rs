@@ -79,6 +79,44 @@ fn attributes_are_complete_and_consistent() {
     assert!(ia.max_rdma_read_in >= ia.max_rdma_read_per_ep_in);
 }
 
+/// Every pair of kinds may share a dispatcher, says the attribute; so may all sets of them.
+#[test]
+fn any_kinds_of_events_may_share_a_dispatcher() {
+    let side = Side::new();
+    for set in 1..1u32 << EvdFlags::STREAMS.len() {
+        let kinds = EvdFlags::STREAMS.iter().enumerate().filter(|(index, _)| set & 1 << index != 0);
+        let flags = kinds.fold(EvdFlags::empty(), |flags, (_, kind)| flags | *kind);
+        let evd = side.ia.evd_create(4, flags).unwrap();
+        let param = evd.query().unwrap();
+        assert_eq!((param.flags, param.qlen >= 4), (flags, true));
+        evd.free().unwrap();
+    }
+    for undefined in [EvdFlags::empty(), EvdFlags::from_bits_retain(0x2), EvdFlags::from_bits_retain(0x8020)]
+    {
+        assert_eq!(side.ia.evd_create(4, undefined).unwrap_err().kind(), ReturnType::InvalidParameter);
+    }
+}
+
+/// Asynchronous errors are no completions: with them only the threshold mode goes (K-8).
+#[test]
+fn a_dispatcher_that_takes_asynchronous_errors_has_no_modes() {
+    let first = open("mixed", AsyncEvd::Own).unwrap();
+    let mixed = first.evd_create(64, EvdFlags::ASYNC | EvdFlags::DTO).unwrap();
+    let pz = first.pz_create().unwrap();
+    let attr = dat_types::EpAttr {
+        recv_completion_flags: CompletionFlags::UNSIGNALLED,
+        max_request_dtos: 0,
+        max_request_iov: 0,
+        ..dat_types::EpAttr::default()
+    };
+    let create = || first.ep_create(Some(&pz), Some(&mixed), None, None, Some(&attr));
+    create().unwrap().free().unwrap();
+    let second = open("mixed", AsyncEvd::Shared(mixed.clone())).unwrap();
+    assert_eq!(create().unwrap_err().kind(), ReturnType::InvalidParameter);
+    second.close(CloseFlags::Graceful).unwrap();
+    create().unwrap();
+}
+
 /// Each row of the contract's table of dependencies (section 1.2): refused, with this subtype, until what depends on it
 /// is gone.
 #[test]

@@ -206,7 +206,7 @@ fn a_connection_is_dropped_after_the_posts_that_were_asked_for() {
 fn the_nth_registration_fails_and_the_next_does_not() {
     let device = device("registrations", &[spec("faults:fail_register=2")]);
     assert!(Side::register(&device).is_ok());
-    let failure = Side::register(&device).err().expect("the second");
+    let failure = Side::register(&device).expect_err("the second");
     assert_eq!(failure.status, Status::NO_RESOURCE);
     assert!(failure.message.contains("on purpose"), "{failure}");
     assert!(Side::register(&device).is_ok());

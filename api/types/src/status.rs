@@ -64,13 +64,23 @@ impl fmt::Display for ReturnCode {
 }
 
 macro_rules! return_types {
-    ($($(#[$doc:meta])* $name:ident = $value:literal, $text:literal;)*) => {
+    ($($(#[doc = $doc:literal])* $name:ident = $value:literal, $text:literal;)*) => {
         /// The type field of a return code. The values are those of the public headers, shifted down by 16.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u16)]
         #[non_exhaustive]
-        pub enum ReturnType { $($(#[$doc])* $name = $value,)* }
+        pub enum ReturnType { $($(#[doc = $doc])* $name = $value,)* }
         const TYPES: &[(ReturnType, &str)] = &[$((ReturnType::$name, $text),)*];
+
+        impl ReturnType {
+            /// All of them, in the order of their values.
+            pub const ALL: &[ReturnType] = &[$(ReturnType::$name,)*];
+
+            /// What it means, in a sentence.
+            pub fn text(self) -> &'static str {
+                match self { $(ReturnType::$name => concat!($($doc),*).trim_start(),)* }
+            }
+        }
     };
 }
 
@@ -117,6 +127,8 @@ return_types! {
     InterruptedCall = 0x13, "DAT_INTERRUPTED_CALL";
     /// No free connection qualifier.
     ConnQualUnavailable = 0x14, "DAT_CONN_QUAL_UNAVAILABLE";
+    /// The memory region was reserved: of the kernel's API, never returned here.
+    ReservedLmr = 0x15, "DAT_RESERVED_LMR";
     /// The address or port of a common service point is taken.
     PortInUse = 0x16, "DAT_PORT_IN_USE";
     /// The communicator type is unknown.
@@ -259,6 +271,15 @@ mod tests {
                 assert_eq!(code.names(), Some((*text, *minor)));
             }
         }
+    }
+
+    #[test]
+    fn every_type_says_what_it_means() {
+        for kind in ReturnType::ALL {
+            let text = kind.text();
+            assert!(text.ends_with('.') && !text.starts_with(' '), "{kind:?}: {text:?}");
+        }
+        assert_eq!(ReturnCode(0x8015_0000).names(), Some(("DAT_RESERVED_LMR", "DAT_NO_SUBTYPE")));
     }
 
     #[test]

@@ -335,8 +335,10 @@ impl Cq {
 
 impl Drop for Cq {
     fn drop(&mut self) {
-        self.channel.drain();
         let context = &self.channel.context;
+        if !context.guard.forked() {
+            self.channel.drain();
+        }
         // SAFETY: its queue pairs are gone, its reports acknowledged.
         give_back(context.guard, "a completion queue", || unsafe {
             (context.lib.verbs.ibv_destroy_cq)(self.ptr.as_ptr())

@@ -29,8 +29,15 @@ pub(crate) struct Memory {
 
 #[derive(Default)]
 struct Windows {
-    open: HashMap<u64, Arc<Window>>,
+    open: HashMap<u64, WindowSlot>,
     last: u64,
+}
+
+struct WindowSlot {
+    window: Arc<Window>,
+    domain: u32,
+    /// Local key of the region it was last bound to; 0 when it is bound to none.
+    bound_to: u32,
 }
 
 #[derive(Default)]
@@ -119,15 +126,13 @@ impl Memory {
 
     pub(crate) fn deregister(&self, keys: Keys) -> Status {
         let Some(mr) = lock(&self.regions).remove(&keys.lkey) else { return Status::INVALID };
-        let ended = match Arc::try_unwrap(mr) {
-            Ok(mr) => mr.end().map_err(|(error, mr)| (error, Arc::new(mr))),
-            // A binding is being posted.
-            Err(mr) => Err((io::Error::from_raw_os_error(libc::EBUSY), mr)),
-        };
-        match ended {
+        let Err((_, mr)) = end(mr) else { return Status::OK };
+        // A device does not end a registration that windows are bound to; peers must not reach it any more all the same.
+        self.unbind_all(keys.lkey);
+        match end(mr) {
             Ok(()) => Status::OK,
             Err((error, mr)) => {
-                tracing::warn!(%error, "a registration did not end; is a window still bound to it?");
+                tracing::error!(%error, "a registration did not end");
                 lock(&self.regions).insert(keys.lkey, mr);
                 Status::IO
             }
@@ -144,7 +149,7 @@ impl Memory {
         let mut windows = lock(&self.windows);
         windows.last += 1;
         let number = windows.last;
-        windows.open.insert(number, Arc::new(window));
+        windows.open.insert(number, WindowSlot { window: Arc::new(window), domain, bound_to: 0 });
         Ok(number)
     }
 
@@ -156,7 +161,29 @@ impl Memory {
     }
 
     pub(crate) fn window(&self, number: u64) -> Option<Arc<Window>> {
-        lock(&self.windows).open.get(&number).cloned()
+        lock(&self.windows).open.get(&number).map(|slot| slot.window.clone())
+    }
+
+    /// Notes what a window is bound to.
+    pub(crate) fn bound(&self, number: u64, lkey: u32) {
+        if let Some(slot) = lock(&self.windows).open.get_mut(&number) {
+            slot.bound_to = lkey;
+        }
+    }
+
+    /// Ends the bindings to a region whose registration ends: the windows are made anew, bound to nothing.
+    fn unbind_all(&self, lkey: u32) {
+        let mut windows = lock(&self.windows);
+        for slot in windows.open.values_mut().filter(|slot| slot.bound_to == lkey) {
+            match self
+                .domain(slot.domain)
+                .and_then(|pd| Window::new(&pd).map_err(|error| status::failure("a memory window", &error)))
+            {
+                Ok(fresh) => slot.window = Arc::new(fresh),
+                Err(failure) => tracing::error!(%failure, "a window stays bound"),
+            }
+            slot.bound_to = 0;
+        }
     }
 
     pub(crate) fn alloc(&self, params: &Params, len: u64) -> Result<Block, Failure> {
@@ -190,6 +217,15 @@ impl Memory {
             }
             _ => Status::INVALID,
         }
+    }
+}
+
+/// Ends a registration that nobody else uses just now.
+fn end(mr: Arc<Mr>) -> Result<(), (io::Error, Arc<Mr>)> {
+    match Arc::try_unwrap(mr) {
+        Ok(mr) => mr.end().map_err(|(error, mr)| (error, Arc::new(mr))),
+        // A binding to it is being posted.
+        Err(mr) => Err((io::Error::from_raw_os_error(libc::EBUSY), mr)),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Posting: the interface's requests become the device's. No lock, no allocation, no system call of this provider's.
 
+use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering;
 
@@ -83,7 +84,7 @@ pub(crate) fn as_sges(segments: &[Segment]) -> *mut ibv_sge {
 impl Chan {
     #[inline]
     pub(crate) fn post_request(&self, request: &Request) -> Status {
-        let mut cut = [BLANK_SGE; MAX_SEGMENTS];
+        let mut cut = NO_SGES;
         let mut wr = BLANK_SEND;
         let posted = match self.prepare(request, &mut wr, &mut cut) {
             Ok(posted) => posted,
@@ -104,12 +105,7 @@ impl Chan {
 
     /// Fills in a request; segments beyond what a read asks for are cut off in `cut`.
     #[inline]
-    fn prepare(
-        &self,
-        request: &Request,
-        wr: &mut ibv_send_wr,
-        cut: &mut [ibv_sge; MAX_SEGMENTS],
-    ) -> Result<Posted, Status> {
+    fn prepare(&self, request: &Request, wr: &mut ibv_send_wr, cut: &mut Sges) -> Result<Posted, Status> {
         if !self.live.load(Ordering::Acquire) {
             return Err(Status::NOT_CONNECTED);
         }
@@ -131,7 +127,7 @@ impl Chan {
                 inline = false;
                 if length < request.total {
                     wr.num_sge = cut_to(segments, length, cut);
-                    wr.sg_list = cut.as_mut_ptr();
+                    wr.sg_list = cut.as_mut_ptr().cast();
                 }
                 IBV_WR_RDMA_READ
             }
@@ -163,7 +159,7 @@ impl Chan {
     pub(crate) fn post_requests(&self, requests: &[Request]) -> (usize, Status) {
         let mut done = 0;
         while done < requests.len() {
-            let mut cuts = [[BLANK_SGE; MAX_SEGMENTS]; LIST];
+            let mut cuts = [NO_SGES; LIST];
             let mut list = [BLANK_SEND; LIST];
             let mut n = 0;
             let mut stop = Status::OK;
@@ -207,7 +203,7 @@ impl Chan {
 
     #[inline]
     pub(crate) fn post_receive(&self, request: &RecvRequest) -> Status {
-        let mut sges = [BLANK_SGE; MAX_SEGMENTS];
+        let mut sges = NO_SGES;
         let mut wr = BLANK_RECV;
         let posted = match self.prepare_recv(request, &mut wr, &mut sges) {
             Ok(posted) => posted,
@@ -229,7 +225,7 @@ impl Chan {
         &self,
         request: &RecvRequest,
         wr: &mut ibv_recv_wr,
-        poisoned: &mut [ibv_sge; MAX_SEGMENTS],
+        poisoned: &mut Sges,
     ) -> Result<Posted, Status> {
         if self.stopped.load(Ordering::Acquire) {
             return Err(Status::NOT_CONNECTED);
@@ -243,17 +239,17 @@ impl Chan {
         let poison = request.flags.contains(PostFlag::POISON);
         if poison {
             wr.num_sge = self.poison(segments, poisoned);
-            wr.sg_list = poisoned.as_mut_ptr();
+            wr.sg_list = poisoned.as_mut_ptr().cast();
         }
         Ok(Posted { token: request.token, length: 0, poisoned: poison })
     }
 
     /// Segments that fail when a message uses them.
     #[cold]
-    fn poison(&self, segments: &[Segment], out: &mut [ibv_sge; MAX_SEGMENTS]) -> i32 {
+    fn poison(&self, segments: &[Segment], out: &mut Sges) -> i32 {
         let lkey = self.dev.memory.poison_key();
         for (sge, segment) in out.iter_mut().zip(segments) {
-            *sge = ibv_sge { addr: segment.addr(), length: segment.len(), lkey };
+            sge.write(ibv_sge { addr: segment.addr(), length: segment.len(), lkey });
         }
         segments.len().min(MAX_SEGMENTS) as i32
     }
@@ -261,7 +257,7 @@ impl Chan {
     pub(crate) fn post_receives(&self, requests: &[RecvRequest]) -> (usize, Status) {
         let mut done = 0;
         while done < requests.len() {
-            let mut poisoned = [[BLANK_SGE; MAX_SEGMENTS]; LIST];
+            let mut poisoned = [NO_SGES; LIST];
             let mut list = [BLANK_RECV; LIST];
             let mut n = 0;
             let mut stop = Status::OK;
@@ -357,6 +353,7 @@ impl Chan {
             (&**region, *addr, *len, *access & !IBV_ACCESS_LOCAL_WRITE)
         });
         let (code, rkey) = self.qp.bind(&window, wr_id, flags, range);
+        self.dev.memory.bound(request.window, request.range().map_or(0, |range| range.lkey()));
         if code != 0 {
             self.tx.unpush(1);
             return Err(status::refused(code));
@@ -398,7 +395,7 @@ fn send_flags(flags: PostFlag) -> u32 {
 
 /// The first `length` bytes of `segments`: how many segments that takes.
 #[cold]
-fn cut_to(segments: &[Segment], length: u64, out: &mut [ibv_sge; MAX_SEGMENTS]) -> i32 {
+fn cut_to(segments: &[Segment], length: u64, out: &mut Sges) -> i32 {
     let mut left = length;
     let mut n = 0;
     for (sge, segment) in out.iter_mut().zip(segments) {
@@ -406,14 +403,17 @@ fn cut_to(segments: &[Segment], length: u64, out: &mut [ibv_sge; MAX_SEGMENTS]) 
             break;
         }
         let len = left.min(segment.len().into()) as u32;
-        *sge = ibv_sge { addr: segment.addr(), length: len, lkey: segment.lkey() };
+        sge.write(ibv_sge { addr: segment.addr(), length: len, lkey: segment.lkey() });
         left -= u64::from(len);
         n += 1;
     }
     n
 }
 
-const BLANK_SGE: ibv_sge = ibv_sge { addr: 0, length: 0, lkey: 0 };
+/// Segments that differ from those of a request; filled in only where they do.
+type Sges = [MaybeUninit<ibv_sge>; MAX_SEGMENTS];
+
+const NO_SGES: Sges = [const { MaybeUninit::uninit() }; MAX_SEGMENTS];
 const BLANK_RECV: ibv_recv_wr = ibv_recv_wr { wr_id: 0, next: null_mut(), sg_list: null_mut(), num_sge: 0 };
 const BLANK_SEND: ibv_send_wr = ibv_send_wr {
     wr_id: 0,
@@ -463,10 +463,12 @@ mod tests {
         // SAFETY: never posted.
         let segments =
             [unsafe { Segment::from_parts(100, 10, 1) }, unsafe { Segment::from_parts(200, 10, 2) }];
-        let mut out = [BLANK_SGE; MAX_SEGMENTS];
+        let mut out = NO_SGES;
         for (length, want) in [(0, vec![]), (10, vec![10]), (13, vec![10, 3]), (20, vec![10, 10])] {
             let n = cut_to(&segments, length, &mut out) as usize;
-            let lengths: Vec<u32> = out[..n].iter().map(|sge| sge.length).collect();
+            // SAFETY: the first `n` were filled in.
+            let lengths: Vec<u32> =
+                out[..n].iter().map(|sge| unsafe { sge.assume_init_ref() }.length).collect();
             assert_eq!(lengths, want);
         }
     }

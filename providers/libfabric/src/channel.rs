@@ -307,10 +307,8 @@ impl Chan {
     fn leave(&self, st: &mut State, patience: Duration) -> Status {
         match st.phase {
             Phase::Up => {}
-            Phase::Stopped if st.owed.ending.is_some() => {
-                st.owed.ending = Some(EventKind::DISCONNECTED);
-                return Status::PENDING;
-            }
+            // Its last event has not been handed out yet, and now need not be.
+            Phase::Stopped if st.owed.ending.take().is_some() => return Status::PENDING,
             Phase::Stopped | Phase::Leaving(_) => return Status::OK,
             Phase::Idle | Phase::Connecting | Phase::Accepting => {
                 self.say_goodbye(st, Farewell::Disconnect);
@@ -330,13 +328,8 @@ impl Chan {
         Status::PENDING
     }
 
-    fn settle(&self, st: &mut State) -> Status {
-        if self.settled(st) {
-            return Status::OK;
-        }
-        st.owed.ending = Some(EventKind::DISCONNECTED);
-        self.list();
-        Status::PENDING
+    fn settle(&self, st: &State) -> Status {
+        if self.settled(st) { Status::OK } else { Status::PENDING }
     }
 
     /// The engine's part is over.
@@ -403,10 +396,13 @@ impl Channel for FabricChannel {
             drop(st);
             while self.0.dev.progress_now() > 0 {}
             st = self.0.lock();
-            if self.0.settled(&st) && st.owed.ending.take().is_some() {
+            if self.0.settled(&st) {
+                st.owed.ending = None;
                 return Status::OK;
             }
         }
+        st.owed.ending = Some(EventKind::DISCONNECTED);
+        self.0.list();
         Status::PENDING
     }
 

@@ -59,8 +59,18 @@ pub struct Datagrams {
     next_request: AtomicU64,
     /// Handshake frames libfabric has not taken yet.
     waiting: Mutex<VecDeque<Waiting>>,
+    /// Requests that were sent and not answered yet.
+    unanswered: Mutex<Vec<Unanswered>>,
     /// Whether the fabric's ports are TCP ports, so that a knock tells whether anybody is there.
     over_tcp: bool,
+}
+
+/// A request that was sent: whether anybody is there still is asked from time to time.
+struct Unanswered {
+    chan: u32,
+    dest: fi_addr_t,
+    to: SocketAddr,
+    next: Instant,
 }
 
 /// A handshake frame libfabric has not taken yet.
@@ -121,6 +131,9 @@ struct Asked {
     from: fi_addr_t,
     port: u64,
 }
+
+/// A channel number nobody has.
+const NOBODYS: u32 = u32::MAX;
 
 /// Context numbers of a port's frames begin here.
 const PORT_SHIFT: u32 = 8;
@@ -292,6 +305,7 @@ impl Datagrams {
             requests: Mutex::default(),
             next_request: AtomicU64::new(0),
             waiting: Mutex::default(),
+            unanswered: Mutex::default(),
             over_tcp: fabric.is_over_tcp(),
         })
     }
@@ -334,6 +348,7 @@ impl Datagrams {
         st.phase = Phase::Connecting;
         let body = Body::Hello { name: self.name.bytes(), hello, data: param.data };
         self.send_soon(dest, &Frame { to: 0, secret: 0, arg: 0, body }, chan.id, Some(to));
+        self.unanswered.lock().push(Unanswered { chan: chan.id, dest, to, next: Instant::now() + ASK_AGAIN });
         dev.hurry();
         Ok(())
     }
@@ -457,6 +472,7 @@ impl Datagrams {
                 done += 1;
             }
         }
+        self.ask_the_silent(dev);
         let count = self.waiting.lock().len();
         for _ in 0..count {
             let Some(mut waiting) = self.waiting.lock().pop_front() else { break };
@@ -482,6 +498,29 @@ impl Datagrams {
             dev.tick();
         }
         done
+    }
+
+    /// Sends a frame without meaning to where an answer is waited for: it does not go if nobody is there any more.
+    fn ask_the_silent(&self, dev: &Dev) {
+        let now = Instant::now();
+        let mut unanswered = self.unanswered.lock();
+        unanswered.retain_mut(|asked| {
+            let Some(chan) = dev.chan(asked.chan) else { return false };
+            // Its lock may be held by who waits for this one; another look comes.
+            if chan.state.try_lock().is_some_and(|st| st.phase != Phase::Connecting) {
+                return false;
+            }
+            if now >= asked.next {
+                asked.next = now + ASK_AGAIN;
+                let body = Body::Bell { bell: Bell::Ping, payload: [0; PAYLOAD] };
+                let frame = Frame { to: NOBODYS, secret: 0, arg: 0, body };
+                self.send_soon(asked.dest, &frame, asked.chan, Some(asked.to));
+            }
+            true
+        });
+        if !unanswered.is_empty() {
+            dev.tick();
+        }
     }
 
     /// libfabric says "again" while it connects, and goes on saying so when nobody is there. Why there will be no
@@ -669,6 +708,7 @@ impl Datagrams {
 /// on any frame.
 const KNOCK: Duration = Duration::from_millis(20);
 const NOBODY: Duration = Duration::from_secs(1);
+const ASK_AGAIN: Duration = Duration::from_millis(300);
 const LAST_WORDS: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(60);
 

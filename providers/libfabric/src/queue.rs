@@ -17,6 +17,9 @@ use crate::device::Dev;
 /// The most completions a queue is made for.
 pub const MAX_DEPTH: u32 = 1 << 20;
 
+/// How often a fabric that has something to do is driven on before a sleeper leaves it to the event thread.
+const TRIES: u32 = 16;
+
 /// A completion queue as the engine holds it.
 pub struct FabricQueue(pub(crate) Arc<Que>);
 
@@ -94,12 +97,19 @@ impl Queue for FabricQueue {
         let queue = &*self.0;
         queue.armed.store(true, Ordering::SeqCst);
         queue.dev.look_after_channels();
-        let wakes = queue.completions.lock().is_empty() && queue.dev.may_wait();
-        if !wakes {
-            queue.armed.store(false, Ordering::SeqCst);
+        for _ in 0..TRIES {
+            if !queue.completions.lock().is_empty() {
+                queue.armed.store(false, Ordering::SeqCst);
+                return false;
+            }
+            if queue.dev.may_wait() {
+                return true;
+            }
             queue.dev.progress();
         }
-        wakes
+        // The fabric has something to do that is no completion; the event thread goes on with it, and rings.
+        queue.dev.hurry();
+        true
     }
 
     fn disarm(&self) {

@@ -19,6 +19,17 @@ use crate::queue::{LoopQueue, MAX_DEPTH};
 use crate::srq::LoopSrq;
 use crate::wake::Wake;
 
+/// What every device can do.
+pub const CAPS: Caps = Caps(
+    Caps::ALLOC.0
+        | Caps::RECEIVER_WAITS.0
+        | Caps::WRITE_ORDERED.0
+        | Caps::ATOMICS.0
+        | Caps::IMMEDIATE.0
+        | Caps::SRQ.0
+        | Caps::WINDOWS.0
+        | Caps::SEND_INVALIDATE.0,
+);
 /// Private data at request, accept and reject, in bytes.
 pub const MAX_PRIVATE_DATA: usize = 256;
 /// Segments of one post.
@@ -68,14 +79,7 @@ impl Device for LoopDevice {
 
     fn attr(&self) -> DeviceAttr {
         DeviceAttr {
-            caps: Caps::ALLOC
-                | Caps::RECEIVER_WAITS
-                | Caps::WRITE_ORDERED
-                | Caps::ATOMICS
-                | Caps::IMMEDIATE
-                | Caps::SRQ
-                | Caps::WINDOWS
-                | Caps::SEND_INVALIDATE,
+            caps: CAPS,
             address: self.params.address.into(),
             max_channels: self.params.max_channels,
             max_queues: u32::MAX,
@@ -154,6 +158,7 @@ impl Device for LoopDevice {
 
     fn listen(&self, port: u64, user: u64) -> Result<Arc<LoopListener>, Failure> {
         self.params.inject("listen")?;
+        self.params.inject_port(port)?;
         LoopListener::new(&self.network, self.index, port, user).map(Arc::new)
     }
 

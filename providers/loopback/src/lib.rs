@@ -16,7 +16,7 @@
 //! - `max_channels`, `max_regions`: limits of the device, for tests of what happens at limits.
 //! - `fail`: comma list of `open_queue`, `open_channel`, `listen`, `register`, `alloc`, `connect`, `accept`: these calls
 //!   fail as if resources had run out. `second_connect`: the first connect passes, later ones fail so.
-//!   `silent_connect`: a connect is never answered.
+//!   `silent_connect`: a connect is never answered. `free_port`: there is no free port to listen on.
 #![deny(unsafe_code)]
 
 mod channel;
@@ -33,7 +33,7 @@ mod wake;
 
 use std::sync::Arc;
 
-use dat_plugin::{Config, Failure, Probe, Provider, ProviderInfo};
+use dat_plugin::{Caps, Config, Failure, Probe, Provider, ProviderInfo};
 
 pub use channel::LoopChannel;
 pub use device::LoopDevice;
@@ -52,6 +52,8 @@ impl Provider for Loopback {
         version: env!("CARGO_PKG_VERSION"),
         description: "devices of one process, for tests and for trying things out",
     };
+
+    const CAPS: Option<Caps> = Some(device::CAPS);
 
     fn open(config: &Config) -> Result<Arc<LoopDevice>, Failure> {
         LoopDevice::open(params::Params::parse(config)?).map(Arc::new)

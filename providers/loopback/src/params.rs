@@ -22,7 +22,7 @@ pub struct Params {
 }
 
 const KNOWN: [&str; 6] = ["domain", "address", "rnr_timeout_ms", "max_channels", "max_regions", "fail"];
-const FAILURES: [&str; 9] = [
+const FAILURES: [&str; 10] = [
     "open_queue",
     "open_channel",
     "listen",
@@ -30,9 +30,13 @@ const FAILURES: [&str; 9] = [
     "alloc",
     "connect",
     "accept",
+    FREE_PORT,
     SECOND_CONNECT,
     SILENT_CONNECT,
 ];
+
+/// The entry of `fail` that leaves no port for a listener that asks for any.
+const FREE_PORT: &str = "free_port";
 
 /// The entry of `fail` that lets the first connect pass and fails those after it.
 const SECOND_CONNECT: &str = "second_connect";
@@ -74,6 +78,15 @@ impl Params {
     /// Whether `name` is in `fail`.
     pub fn fails(&self, name: &str) -> bool {
         self.fail.iter().any(|listed| listed == name)
+    }
+
+    /// Fails if there is to be no free port for a listener that asks for port 0.
+    pub fn inject_port(&self, port: u64) -> Result<(), Failure> {
+        if port != 0 || !self.fails(FREE_PORT) {
+            return Ok(());
+        }
+        let message = format!("{}: no port is free because parameter fail asks for it", self.ia_name);
+        Err(Failure::new(Status::IN_USE, message))
     }
 
     /// Fails if `call` is to fail.

@@ -423,6 +423,11 @@ impl Dev {
     }
 }
 
+/// What every device can do.
+pub(crate) const CAPS: Caps = Caps(
+    Caps::ALLOC.0 | Caps::RECEIVER_WAITS.0 | Caps::WRITE_ORDERED.0 | Caps::INTER_PROCESS.0,
+);
+
 impl Device for ShmDevice {
     type Channel = ShmChannel;
     type Queue = ShmQueue;
@@ -433,7 +438,7 @@ impl Device for ShmDevice {
         let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         let room = files.unwrap_or(u64::MAX).saturating_sub(32).clamp(1, u32::MAX.into()) as u32;
         DeviceAttr {
-            caps: Caps::ALLOC | Caps::RECEIVER_WAITS | Caps::WRITE_ORDERED | Caps::INTER_PROCESS,
+            caps: CAPS,
             address: self.0.params.address.into(),
             max_channels: self.0.params.max_channels.min(room),
             max_queues: MAX_QUEUES.min(room),

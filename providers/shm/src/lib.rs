@@ -48,7 +48,7 @@ mod hostile;
 
 use std::sync::Arc;
 
-use dat_plugin::{Config, Failure, Probe, Provider, ProviderInfo};
+use dat_plugin::{Caps, Config, Failure, Probe, Provider, ProviderInfo};
 
 pub use device::ShmDevice;
 
@@ -64,6 +64,8 @@ impl Provider for Shm {
         version: env!("CARGO_PKG_VERSION"),
         description: "shared memory between processes of one host",
     };
+
+    const CAPS: Option<Caps> = Some(device::CAPS);
 
     fn open(config: &Config) -> Result<Arc<ShmDevice>, Failure> {
         ShmDevice::open(config).map(Arc::new)

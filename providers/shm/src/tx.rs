@@ -6,6 +6,8 @@
 
 use std::sync::atomic::Ordering;
 
+mod extended;
+
 use dat_kit::Stretch;
 use dat_plugin::{Completion, CompletionStatus, Opcode, PostFlag, Request, Status};
 
@@ -33,6 +35,12 @@ pub(crate) mod kind {
     pub(crate) const READ: u8 = 7;
     /// Bytes that were read; in the ring of answers.
     pub(crate) const DATA: u8 = 8;
+    /// What the message that follows in parts carries beyond bytes; the argument has it.
+    pub(crate) const NOTE: u8 = 9;
+    /// A write with an immediate value is done; the argument has the value, the payload the length.
+    pub(crate) const WRITTEN: u8 = 10;
+    /// An atomic operation: [`crate::one_sided::Atomic`].
+    pub(crate) const ATOMIC: u8 = 11;
 }
 
 /// How far ahead of a frame its ring is fetched for writing.
@@ -40,6 +48,11 @@ const AHEAD: usize = 256;
 
 /// Flag of a frame: the receive is to be marked.
 pub(crate) const SOLICITED: u8 = 1;
+/// The argument is an immediate value, or the key of a window to be ended.
+pub(crate) const IMMEDIATE: u8 = 2;
+pub(crate) const INVALIDATE: u8 = 4;
+/// Of a write: the request goes on after it.
+pub(crate) const UNFINISHED: u8 = 8;
 
 pub(crate) struct Tx {
     /// Connected and not stopped.
@@ -66,6 +79,24 @@ pub(crate) struct Tx {
     reads_max: u32,
     /// A request failed at this end: none after it is started.
     halted: bool,
+    /// How far the request at `sent` is, of those that take several steps.
+    stage: Stage,
+    /// The last success that was kept silent since a completion, and the completion made of one when asked for.
+    silent: Option<Completion>,
+    settled: Option<Completion>,
+}
+
+/// Steps of a request.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Stage {
+    #[default]
+    Fresh,
+    /// What goes ahead of its bytes is in the ring.
+    Noted,
+    /// Its first frame with bytes is in the ring.
+    Headed,
+    /// Its bytes are written.
+    Written,
 }
 
 struct Rings {
@@ -88,8 +119,11 @@ pub(crate) struct Entry {
     seq: u32,
     /// Bytes of a read still to come.
     left: u32,
+    imm: u32,
     state: State,
     status: CompletionStatus,
+    /// Of an atomic operation.
+    pub(crate) operands: [u64; 2],
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -137,6 +171,9 @@ impl Tx {
             reads_open: 0,
             reads_max: reads_max.max(1),
             halted: false,
+            stage: Stage::Fresh,
+            silent: None,
+            settled: None,
         }
     }
 
@@ -160,7 +197,7 @@ impl Tx {
     pub(crate) fn stop(&mut self, chan: &Chan) {
         self.on = false;
         self.halted = true;
-        self.hint(chan);
+        self.settle(chan);
     }
 
     #[inline]
@@ -192,6 +229,7 @@ impl Tx {
                 self.seq = seq.wrapping_add(1);
                 let entry = self.entry(self.tail);
                 entry.token = request.token;
+                entry.flags = request.flags;
                 entry.total = request.total;
                 entry.seq = seq;
                 entry.state = State::Ring;
@@ -215,7 +253,8 @@ impl Tx {
             return Status::INVALID;
         }
         let total = match request.opcode {
-            Opcode::SEND | Opcode::WRITE => request.total,
+            Opcode::SEND | Opcode::SEND_IMM | Opcode::SEND_INVALIDATE => request.total,
+            Opcode::WRITE | Opcode::WRITE_IMM => request.total,
             Opcode::READ if request.remote_len as u64 <= request.total => request.remote_len as u64,
             Opcode::READ => return Status::INVALID,
             _ => return Status::NOT_SUPPORTED,
@@ -227,7 +266,7 @@ impl Tx {
         for (place, segment) in self.lkeys[base..].iter_mut().zip(segments) {
             *place = segment.lkey();
         }
-        *self.entry(self.tail) = Entry {
+        let entry = Entry {
             token: request.token,
             total,
             remote_addr: request.remote_addr,
@@ -235,15 +274,22 @@ impl Tx {
             opcode: request.opcode,
             flags: request.flags,
             nsegs: segments.len() as u32,
+            imm: request.imm,
             ..Entry::default()
         };
+        self.enqueue(chan, link, entry);
+        Status::OK
+    }
+
+    /// Takes in a request whose segments are in place.
+    fn enqueue(&mut self, chan: &Chan, link: &Link, entry: Entry) {
+        *self.entry(self.tail) = entry;
         self.tail += 1;
         self.advance(chan, link);
         if self.sent != self.tail {
             chan.watch();
         }
         chan.tell(SEND);
-        Status::OK
     }
 
     /// Takes completions.
@@ -254,25 +300,57 @@ impl Tx {
             self.advance(chan, link);
         }
         let mut n = 0;
+        if let Some(settled) = self.settled.take() {
+            out[0] = settled;
+            n = 1;
+        }
         while self.head != self.done && n < out.len() {
-            let entry = &self.entries[self.place(self.head)];
-            out[n] = Completion {
-                token: entry.token,
-                user: chan.attr.send_user,
-                status: entry.status,
-                length: if entry.status == CompletionStatus::SUCCESS { entry.total as u32 } else { 0 },
-                ..Completion::default()
-            };
-            self.head += 1;
+            let (completion, silent) = self.next_done(chan);
+            if silent {
+                self.silent = Some(completion);
+                continue;
+            }
+            self.silent = None;
+            out[n] = completion;
             n += 1;
         }
         self.hint(chan);
         n
     }
 
+    /// The oldest completion, and whether it is to be kept silent.
+    #[inline]
+    fn next_done(&mut self, chan: &Chan) -> (Completion, bool) {
+        let entry = &self.entries[self.place(self.head)];
+        let success = entry.status == CompletionStatus::SUCCESS;
+        let completion = Completion {
+            token: entry.token,
+            user: chan.attr.send_user,
+            status: entry.status,
+            length: if success { entry.total as u32 } else { 0 },
+            ..Completion::default()
+        };
+        let silent = success && entry.flags.contains(PostFlag::UNSIGNALLED);
+        self.head += 1;
+        (completion, silent)
+    }
+
+    /// Completes the last success that was kept silent, unless a later completion tells of it.
+    pub(crate) fn settle(&mut self, chan: &Chan) {
+        while self.head != self.done && self.entries[self.place(self.head)].is_silent() {
+            self.silent = Some(self.next_done(chan).0);
+        }
+        if self.head == self.done
+            && let Some(silent) = self.silent.take()
+        {
+            self.settled = Some(silent);
+        }
+        self.hint(chan);
+    }
+
     /// Whether a completion waits to be taken.
     pub(crate) fn has_completion(&self) -> bool {
-        self.head != self.done
+        self.head != self.done || self.settled.is_some()
     }
 
     /// Whether posted requests are under way.
@@ -417,15 +495,20 @@ impl Tx {
                 break;
             }
             let start = match entry.opcode {
-                Opcode::SEND => self.push_send(chan, link, &entry),
-                Opcode::WRITE => self.push_write(chan, link, &entry),
-                _ => self.push_read(chan, link, &entry),
+                Opcode::SEND | Opcode::SEND_IMM | Opcode::SEND_INVALIDATE => {
+                    self.push_send(chan, link, &entry)
+                }
+                Opcode::WRITE | Opcode::WRITE_IMM => self.push_write(chan, link, &entry),
+                Opcode::READ => self.push_read(chan, link, &entry),
+                Opcode::BIND => self.push_bind(),
+                _ => self.push_atomic(chan, link, &entry),
             };
             match start {
                 Start::Gone => {
                     self.sent += 1;
                     self.part = 0;
                     self.begun = false;
+                    self.stage = Stage::Fresh;
                 }
                 Start::Later => break,
                 Start::Fault => return Err(Nonsense),
@@ -438,16 +521,27 @@ impl Tx {
         let chunk = self.chunk();
         let flags = if entry.flags.contains(PostFlag::SOLICITED) { SOLICITED } else { 0 };
         let total = entry.total as u32;
+        let note = entry.note();
         if entry.total <= chunk as u64 {
-            return self.frame(chan, link, kind::SEND, flags, total, total as usize, Payload::Data);
+            let (mark, value) = note.unwrap_or((0, total));
+            return self.frame(chan, link, kind::SEND, flags | mark, value, total as usize, Payload::Data);
         }
-        if !self.begun && link.pull(entry.total) && self.worth_pulling(chan, entry) {
+        if let Some((mark, value)) = note
+            && self.stage == Stage::Fresh
+        {
+            match self.frame(chan, link, kind::NOTE, mark, value, 0, Payload::Data) {
+                Start::Gone => self.stage = Stage::Noted,
+                other => return other,
+            }
+        }
+        let headed = self.stage == Stage::Headed;
+        if !headed && link.pull(entry.total) && self.worth_pulling(chan, entry) {
             let len = entry.nsegs as usize * one_sided::Part::BYTES;
             return self.frame(chan, link, kind::PULL, flags, total, len, Payload::List);
         }
-        if !self.begun {
+        if !headed {
             match self.frame(chan, link, kind::HEAD, flags, total, chunk, Payload::Data) {
-                Start::Gone => {}
+                Start::Gone => self.stage = Stage::Headed,
                 other => return other,
             }
         }
@@ -466,16 +560,6 @@ impl Tx {
         let place = self.place(index) * self.max_segs + seg;
         let seg = self.segs[place];
         chan.dev.keys.home(self.lkeys[place], seg.addr() as u64, seg.len() as u64)
-    }
-
-    fn push_write(&mut self, chan: &Chan, link: &Link, entry: &Entry) -> Start {
-        if !self.begun {
-            match self.place_request(chan, link, entry, kind::WRITE) {
-                Some(start) => return start,
-                None => self.part = 0,
-            }
-        }
-        self.push_rest(chan, link, entry.total)
     }
 
     fn push_read(&mut self, chan: &Chan, link: &Link, entry: &Entry) -> Start {
@@ -512,7 +596,8 @@ impl Tx {
                 }
                 let head = one_sided::Target { addr: entry.remote_addr, len: entry.total, rkey: entry.rkey };
                 let len = one_sided::Target::BYTES;
-                match self.frame(chan, link, kind, 0, entry.total as u32, len, Payload::Target(head)) {
+                let flags = if entry.opcode == Opcode::WRITE_IMM { UNFINISHED } else { 0 };
+                match self.frame(chan, link, kind, flags, entry.total as u32, len, Payload::Target(head)) {
                     Start::Gone => None,
                     other => Some(other),
                 }
@@ -575,6 +660,10 @@ impl Tx {
             }
             // SAFETY: as above, for the bytes of a `Target`.
             Payload::Target(target) => unsafe { target.store(to) },
+            // SAFETY: as above, for the bytes of an `Atomic`.
+            Payload::Atomic(atomic) => unsafe { atomic.store(to) },
+            // SAFETY: as above, for eight bytes.
+            Payload::Length(length) => unsafe { to.cast::<u64>().write_unaligned(length) },
         }
         if !self.begun {
             self.begun = true;
@@ -589,7 +678,7 @@ impl Tx {
     /// Tells the queue's poll what to look for, so that it need not take the lock to find nothing.
     fn hint(&self, chan: &Chan) {
         let oldest = &self.entries[self.place(self.done)];
-        let hint = if self.head != self.done || self.on && self.sent != self.tail {
+        let hint = if self.has_completion() || self.on && self.sent != self.tail {
             Hint::Now
         } else if !self.on || self.done == self.tail {
             Hint::Idle
@@ -626,6 +715,8 @@ enum Payload {
     Data,
     List,
     Target(one_sided::Target),
+    Atomic(one_sided::Atomic),
+    Length(u64),
 }
 
 /// What [`crate::link::Hints`] say.

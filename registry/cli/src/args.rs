@@ -39,6 +39,8 @@ pub enum Command {
     Info(Name),
     /// Show step by step how a name is resolved, and why each candidate was taken or not.
     Explain(Name),
+    /// Examine this machine: limits, device nodes, links, huge pages; say what to mend and how. Exit status 1: a problem.
+    Doctor,
     /// Check a plugins.toml or a uDAPL dat.conf; report every error with line and column.
     Check(Check),
     /// Connect to a peer; send, write and read; verify every byte.

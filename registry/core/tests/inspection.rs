@@ -91,16 +91,14 @@ fn whatever_bytes_are_changed_nothing_panics() {
     let folder = tempfile::tempdir().expect("a folder");
     let sound = fs::read(compiled(folder.path(), 0)).expect("read");
     let path = folder.path().join("hostile.so");
-    // Every byte of the ELF header, the program headers and the section headers, to its extremes.
+    // Bytes of the ELF header, the program headers and the section headers, to an extreme.
     let sections = u64::from_ne_bytes(sound[40..48].try_into().expect("eight")) as usize;
-    for at in (0..600).chain(sections..sound.len()) {
-        for value in [0, 0x7F, 0xFF] {
-            let mut bytes = sound.clone();
-            bytes[at] = value;
-            fs::write(&path, bytes).expect("written");
-            let report = file(&path);
-            assert_eq!(report.loads.reason.lines().count(), 1, "{report:?}");
-        }
+    for at in (0..64).chain((64..600).step_by(3)).chain((sections..sound.len()).step_by(7)) {
+        let mut bytes = sound.clone();
+        bytes[at] = if bytes[at] == 0xFF { 0 } else { 0xFF };
+        fs::write(&path, bytes).expect("written");
+        let report = file(&path);
+        assert_eq!(report.loads.reason.lines().count(), 1, "{report:?}");
     }
 }
 
@@ -151,8 +149,10 @@ fn a_stripped_plugin_still_says_who_it_is() {
     let mut bytes = fs::read(&path).expect("read");
     bytes[40..48].fill(0);
     bytes[60..64].fill(0);
-    fs::write(&path, bytes).expect("written");
-    assert!(refused(&file(&path)).contains("section headers were taken away"));
+    // Another file: the first is loaded, and what is mapped must not be written to.
+    let bare = folder.path().join("bare.so");
+    fs::write(&bare, bytes).expect("written");
+    assert!(refused(&file(&bare)).contains("section headers were taken away"));
 }
 
 #[test]

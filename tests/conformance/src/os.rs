@@ -32,8 +32,14 @@ pub(crate) fn interrupt<T>(thread: &JoinHandle<T>) {
         // SAFETY: all zeros is a valid sigaction: no flags, an empty mask; the handler is set below.
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
         action.sa_sigaction = nothing as *const () as usize;
+        #[allow(
+            clippy::disallowed_methods,
+            reason = "the suite is an application, and handlers are its own"
+        )]
         // SAFETY: the handler does nothing, which any thread may do at any time; the old action is not asked for.
-        unsafe { libc::sigaction(libc::SIGUSR2, &raw const action, std::ptr::null_mut()) };
+        unsafe {
+            libc::sigaction(libc::SIGUSR2, &raw const action, std::ptr::null_mut())
+        };
     });
     // SAFETY: the handle keeps the thread's id valid until it is joined, and it is borrowed here.
     unsafe { libc::pthread_kill(thread.as_pthread_t(), libc::SIGUSR2) };

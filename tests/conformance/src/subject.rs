@@ -56,8 +56,9 @@ impl Subject {
         self
     }
 
-    /// The provider has a parameter `fail` that takes the words `connect` (connecting fails for want of resources) and
-    /// `silent_connect` (a connect is never answered).
+    /// The provider has a parameter `fail` that takes the words `connect` (connecting fails for want of resources),
+    /// `second_connect` (the first one passes), `silent_connect` (a connect is never answered) and `free_port` (there is
+    /// no free port to listen on).
     pub fn injecting_faults(mut self) -> Subject {
         self.injects_faults = true;
         self

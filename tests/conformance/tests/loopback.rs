@@ -21,8 +21,9 @@ fn loopback_conforms() {
 }
 
 /// Return codes no clause can produce here, each with the reason.
-const NOT_HERE: [(ReturnType, &str); 5] = [
+const NOT_HERE: [(ReturnType, &str); 6] = [
     (ReturnType::Success, "no error"),
+    (ReturnType::ReservedLmr, "of the kernel's interface; never returned here"),
     (
         ReturnType::InternalError,
         "a provider that breaks its contract causes it; the registry's tests have one",

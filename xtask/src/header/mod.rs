@@ -26,6 +26,16 @@ pub fn text() -> Result<String, String> {
     print::header(&source)
 }
 
+/// Major and minor version of the interface, as in `1.1`.
+pub fn version() -> Result<String, String> {
+    let text = text()?;
+    let number = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix("#define DATP_ABI_")?.strip_prefix(name));
+        line.map(str::trim).ok_or(format!("the header has no {name}"))
+    };
+    Ok(format!("{}.{}", number("MAJOR")?, number("MINOR")?))
+}
+
 #[cfg(test)]
 mod tests {
     #[test]

@@ -56,7 +56,7 @@ pub fn provider_c() -> Report {
     Ok(Outcome::passed(conformance(&dat, &[Path::new("--plugin"), &plugin])?))
 }
 
-fn compile_c(compiler: &str, plugin: &Path) -> Result<(), String> {
+pub(super) fn compile_c(compiler: &str, plugin: &Path) -> Result<(), String> {
     let folder = root().join("examples/provider_c");
     let entries = fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let mut sources: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
@@ -101,17 +101,17 @@ pub fn faults() -> Report {
 }
 
 /// The command, built.
-fn dat() -> Result<PathBuf, String> {
+pub(super) fn dat() -> Result<PathBuf, String> {
     cargo().args(["build", "-p", "dat-cli"]).run()?;
     Ok(target_dir()?.join("debug/dat"))
 }
 
-fn inspect(dat: &Path, plugin: &Path) -> Result<(), String> {
+pub(super) fn inspect(dat: &Path, plugin: &Path) -> Result<(), String> {
     Run::new(&dat.to_string_lossy()).args([Path::new("inspect"), Path::new("--try"), plugin]).run()
 }
 
 /// Runs the suite; its own last line but one, which counts. A run that did nothing is none.
-fn conformance(dat: &Path, arguments: &[&Path]) -> Result<String, String> {
+pub(super) fn conformance(dat: &Path, arguments: &[&Path]) -> Result<String, String> {
     let mut counts = String::new();
     let run = Run::new(&dat.to_string_lossy()).args(["conformance"]).args(arguments);
     run.lines(|line| {

@@ -55,6 +55,14 @@ pub fn run(save: bool) -> Report {
             Err(message) => failures.push(message),
         }
     }
+    if save {
+        // Takes minutes, and needs an emulated machine or a device; so only for the page that is kept.
+        match super::rdma::run() {
+            Ok(Outcome::Passed(_)) => reports.push(read(&out.join(super::rdma::REPORT))?),
+            Ok(Outcome::NotRun(why)) => println!("ibverbs: NOT RUN: {why}"),
+            Err(message) => failures.push(message),
+        }
+    }
     let page = page(&reports);
     println!("\n{page}");
     write(&out.join("matrix.md"), &page)?;

@@ -2,8 +2,11 @@
 
 pub mod authors;
 pub mod bench;
+pub mod capi;
 pub mod checks;
 pub mod conformance;
+pub mod evolution;
+pub mod libfabric;
 pub mod loom;
 pub mod miri;
 pub mod rdma;

@@ -27,10 +27,10 @@ const NEEDS: [Need; 3] = [
 const WANTED: &[(&str, &[&str])] = &[
     ("layouts checked against C", &["libibverbs-dev", "librdmacm-dev", "libfabric-dev", "libdapl-dev"]),
     ("a C++ compiler", &["g++"]),
-    ("the emulated machine", &["qemu-system-x86", "busybox-static", "cpio", "kmod"]),
+    ("the emulated machine", &["qemu-system-x86", "busybox-static", "kmod"]),
     (
         "programs to interoperate and compare with",
-        &["rdmacm-utils", "perftest", "ibverbs-utils", "libfabric-bin"],
+        &["rdmacm-utils", "perftest", "ibverbs-utils", "ibverbs-providers", "libfabric-bin"],
     ),
     ("existing uDAPL programs", &["dapl2-utils"]),
     ("network namespaces", &["iproute2"]),

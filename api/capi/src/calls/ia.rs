@@ -66,12 +66,16 @@ pub unsafe fn open_for_registry(
     let name = unsafe { name(c_name)? };
     ensure(!evd.is_null(), parameter(Subtype::Arg3))?;
     ensure(!ia.is_null(), bad_handle(Subtype::HandleIa))?;
-    let open = || match door::target(&name) {
-        Some(params) => names::open_target(&name, &params),
+    let line = door::line(&name);
+    let open = || match &line {
+        Some(line) => names::open_target(&name, &line.params),
         None => names::open(&name),
     };
     // SAFETY: neither is null.
     let (opened, address) = unsafe { open_with(&name, qlen, evd, open)? };
+    if let Some(line) = line {
+        let _ = opened.line.set(line);
+    }
     let _ = opened.handle.set(address.into());
     // SAFETY: not null.
     unsafe { put(ia, Subtype::HandleIa, address) }
@@ -117,6 +121,7 @@ unsafe fn open_with(
         vendor_attr: NamedList::new(&attr.vendor_attr),
         provider_attr: NamedList::new(&[&provider_attr.provider_specific[..], &[mtu(&attr)]].concat()),
         async_evd: OnceLock::new(),
+        line: OnceLock::new(),
         reserved: Mutex::default(),
         children: Mutex::default(),
         counters: Base::default(),
@@ -201,7 +206,11 @@ pub unsafe fn query(
         unsafe { ia_attr.write(value) };
     }
     if provider_mask != 0 {
-        let value = provider_attributes(&ia, ia.engine.provider_query()?);
+        let mut value = provider_attributes(&ia, ia.engine.provider_query()?);
+        if let Some(line) = ia.line.get() {
+            (value.dapl_version_major, value.dapl_version_minor) = line.version;
+            value.is_thread_safe = line.thread_safe.into();
+        }
         // SAFETY: not null, valid.
         unsafe { provider_attr.write(value) };
     }

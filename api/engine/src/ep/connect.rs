@@ -243,12 +243,23 @@ impl EpInner {
             _ => return Err(self.wrong_state(CALL, control.state)),
         };
         self.check_ready(CALL, &control)?;
-        self.start(CALL, ia, &mut control, next, |channel| channel.accept(request, private_data))?;
+        let mut gone = false;
+        let attempt = self.start(CALL, ia, &mut control, next, |channel| {
+            channel.accept(request, private_data).or_else(|failure| {
+                // The peer gave up: the accept is begun all the same, and its event says what came of it (4.5).
+                gone = failure.status == Status::GONE;
+                if gone { Ok(()) } else { Err(failure) }
+            })
+        })?;
         control.remote = address;
         control.remote_port = port;
         control.target = None;
         ia.count(IaCounter::SpCrAccepted);
         ia.count(IaCounter::CmRepTx);
+        drop(control);
+        if gone {
+            settle(self.on_stimulus(attempt, Stimulus::AcceptFailed, &[]));
+        }
         Ok(())
     }
 

@@ -384,6 +384,11 @@ impl Evd {
 object_calls!(Evd, Evd);
 
 impl EvdInner {
+    /// Whether an IA has its asynchronous errors come here.
+    fn is_pinned(&self) -> bool {
+        self.pinned.load(Ordering::Acquire) > 0
+    }
+
     /// Appends an event that is no completion; wakes a waiter. `false` when it does not fit.
     pub(crate) fn push(&self, data: EventData) -> bool {
         let mut core = self.core.lock();

@@ -100,6 +100,25 @@ fn a_window_opens_a_part_and_closes_it() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask rdma"]
+fn a_registration_ends_although_a_window_is_bound_to_it() {
+    let pair = Pair::new(&[]);
+    if !has(&pair, Caps::WINDOWS) {
+        return;
+    }
+    let Pair { a, b, .. } = &pair;
+    let (mine, theirs) = (a.buffer(b"??"), b.buffer_for(b"0123456789", ALL | Access::WINDOW));
+    let window = b.device.open_window(9).expect("a window");
+    let part = b.segment(&theirs, 0, 4, Access::NONE);
+    let key = b.channel.bind(PostFlag::NONE, 5, &window, Some((part, Access::REMOTE_READ))).expect("bound");
+    assert_eq!(b.sent(), (5, DONE, 0));
+    drop(b.spans.remove(theirs.context).expect("registered"));
+    assert_eq!(a.read(1, &mine, 2, theirs.memory.addr(), key), Status::OK);
+    assert_eq!(a.sent().1, CompletionStatus::REMOTE_ACCESS, "the memory is out of reach");
+    assert_eq!(content(&mine), b"??");
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask rdma"]
 fn channels_share_receives_and_hear_when_they_run_out() {
     let mut shared = None;
     let pair = Pair::prepared(&[], |device| {

@@ -2,6 +2,7 @@
 
 mod check;
 mod conformance;
+mod doctor;
 mod explain;
 mod info;
 mod inspect;
@@ -24,6 +25,7 @@ pub fn run(shared: &Shared, command: Command) -> Outcome<ExitCode> {
         Command::Providers => providers::run(shared),
         Command::Info(name) => info::run(shared, &name.name),
         Command::Explain(name) => explain::run(shared, &name.name),
+        Command::Doctor => doctor::run(shared),
         Command::Check(check) => check::run(shared, &check),
         Command::Ping(ping) => ping::run(shared, &ping),
         Command::Perf(perf) => perf::run(shared, &perf),

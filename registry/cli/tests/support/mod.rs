@@ -1,4 +1,5 @@
 //! Runs the real `dat` with deadlines.
+#![allow(dead_code, reason = "each test program uses its part")]
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};

@@ -126,7 +126,14 @@ fn chosen(t: &Bench) -> Outcome {
     let other = a.another_ep()?;
     other.connect(&a.towards(&first))?;
     first.accept(&first.request()?, b"")?;
-    a.told(ConnectionKind::Established)
+    a.told(ConnectionKind::Established)?;
+    if t.subject.injects_faults {
+        let ia = t.subject.open_faulty("free_port")?;
+        let crs = ia.evd_create(16, EvdFlags::CR)?;
+        let result = ia.psp_create_any(&crs, PspFlags::Consumer);
+        t.refused("with every qualifier taken", result, ReturnType::ConnQualUnavailable)?;
+    }
+    Ok(())
 }
 
 fn freed_with_request(t: &Bench) -> Outcome {

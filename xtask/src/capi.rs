@@ -1,0 +1,74 @@
+//! `cargo xtask capi`: the C library as it is installed: `target/capi/{lib,include}`, and its pkg-config file.
+//!
+//! The headers are those of uDAPL 2.0, copied from Debian's `libdapl-dev` together with their licence (BSD, CPL or GPL,
+//! at the receiver's choice); the project keeps no copy of its own, so that there is nothing to drift.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::cargo::{cargo, target_dir};
+use crate::leg::{Outcome, Report};
+
+/// Where libdapl-dev puts the headers and their licence.
+const HEADERS: &str = "/usr/include/dat2";
+const LICENCE: &str = "/usr/share/doc/libdapl-dev/copyright";
+
+const LIBRARY: &str = "libdat2.so.2.0.0";
+const PLUGINS: [(&str, &str); 2] = [("dat-shm", "libdat_shm.so"), ("dat-loopback", "libdat_loopback.so")];
+
+/// Builds and lays out; says where.
+pub fn run() -> Report {
+    let folder = lay_out()?;
+    Ok(Outcome::passed(format!("{}", folder.display())))
+}
+
+/// The same; gives the folder.
+pub fn lay_out() -> Result<PathBuf, String> {
+    if !Path::new(HEADERS).exists() {
+        return Err(format!("{HEADERS} is missing; install libdapl-dev"));
+    }
+    let packages = ["dat-capi"].into_iter().chain(PLUGINS.iter().map(|(package, _)| *package));
+    cargo()
+        .args(["build", "--release"])
+        .args(packages.flat_map(|package| ["-p", package]))
+        .deadline(1200)
+        .run()?;
+    let target = target_dir()?;
+    let folder = target.join("capi");
+    fill(&target.join("release"), &folder)
+        .map_err(|error| format!("laying out {}: {error}", folder.display()))?;
+    Ok(folder)
+}
+
+fn fill(built: &Path, folder: &Path) -> io::Result<()> {
+    if folder.exists() {
+        fs::remove_dir_all(folder)?;
+    }
+    let (lib, plugins) = (folder.join("lib"), folder.join("lib/dat"));
+    let (include, pkgconfig) = (folder.join("include/dat2"), folder.join("lib/pkgconfig"));
+    for each in [&plugins, &include, &pkgconfig] {
+        fs::create_dir_all(each)?;
+    }
+    fs::copy(built.join("libdat2.so"), lib.join(LIBRARY))?;
+    std::os::unix::fs::symlink(LIBRARY, lib.join("libdat2.so.2"))?;
+    std::os::unix::fs::symlink("libdat2.so.2", lib.join("libdat2.so"))?;
+    for (_, file) in PLUGINS {
+        fs::copy(built.join(file), plugins.join(file))?;
+    }
+    for entry in fs::read_dir(HEADERS)? {
+        let entry = entry?;
+        fs::copy(entry.path(), include.join(entry.file_name()))?;
+    }
+    fs::copy(LICENCE, include.join("COPYRIGHT"))?;
+    fs::write(pkgconfig.join("dat2.pc"), pkg_config(folder))
+}
+
+fn pkg_config(folder: &Path) -> String {
+    format!(
+        "prefix={}\nlibdir=${{prefix}}/lib\nincludedir=${{prefix}}/include\n\n\
+         Name: dat2\nDescription: uDAPL 2.0 over dat's providers\nVersion: 2.0.0\n\
+         Libs: -L${{libdir}} -ldat2\nCflags: -I${{includedir}}\n",
+        folder.display()
+    )
+}

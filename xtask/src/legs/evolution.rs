@@ -1,0 +1,105 @@
+//! That plugins of yesterday and of other compilers load: frozen ones of each released version, and one built by the
+//! nightly compiler.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::authors::{compile_c, conformance, dat, inspect};
+use crate::cargo::{cargo, nightly, target_dir};
+use crate::leg::{Outcome, Report};
+use crate::process::Run;
+use crate::root;
+
+/// Where they are kept.
+const FROZEN: &str = "tests/frozen";
+/// A frozen plugin stays in the repository for ever.
+const MOST_BYTES: u64 = 1 << 20;
+
+/// Builds the plugins of the current version as they would be frozen, loads them and every frozen one; with `keep`, puts
+/// them beside those.
+pub fn frozen(keep: bool) -> Report {
+    let dat = dat()?;
+    let fresh = build()?;
+    for plugin in &fresh {
+        let size = fs::metadata(plugin).map_err(|error| format!("{}: {error}", plugin.display()))?.len();
+        if size > MOST_BYTES {
+            return Err(format!("{} has {size} bytes; it is to be kept for ever", plugin.display()));
+        }
+        inspect(&dat, plugin)?;
+    }
+    let kept = kept()?;
+    for plugin in &kept {
+        inspect(&dat, plugin)?;
+    }
+    if keep {
+        return self::keep(&fresh);
+    }
+    Ok(Outcome::passed(format!("{} of this version, {} of released versions", fresh.len(), kept.len())))
+}
+
+/// A plugin built by the nightly compiler loads into a host built by the stable one, and conforms.
+pub fn by_nightly() -> Report {
+    if !nightly().args(["--version"]).works() {
+        return Ok(Outcome::not_run("there is no nightly toolchain; `rustup toolchain install nightly`"));
+    }
+    let dat = dat()?;
+    let target = target_dir()?.join("nightly");
+    nightly()
+        .args(["build", "--offline", "-p", "dat-loopback"])
+        .env("CARGO_TARGET_DIR", &target)
+        .without_env("RUSTFLAGS")
+        .run()?;
+    let plugin = target.join("debug/libdat_loopback.so");
+    inspect(&dat, &plugin)?;
+    Ok(Outcome::passed(conformance(&dat, &[Path::new("--plugin"), &plugin])?))
+}
+
+/// The recipe: small, stripped, by whatever compilers there are.
+fn build() -> Result<Vec<PathBuf>, String> {
+    let target = target_dir()?.join("frozen");
+    cargo()
+        .args(["build", "--release", "-p", "dat-test-sound"])
+        .env("CARGO_TARGET_DIR", &target)
+        .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "z")
+        .env("CARGO_PROFILE_RELEASE_LTO", "fat")
+        .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "1")
+        .env("CARGO_PROFILE_RELEASE_STRIP", "symbols")
+        .run()?;
+    let rust = target.join("release/libdat_test_sound.so");
+    let c = target.join("release/libdat_example_c.so");
+    let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
+    compile_c(&compiler, &c)?;
+    Run::new("strip").args([Path::new("--strip-all"), &c]).run()?;
+    Ok(vec![rust, c])
+}
+
+fn kept() -> Result<Vec<PathBuf>, String> {
+    let folder = root().join(FROZEN);
+    let entries = fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "so"));
+    files.sort();
+    Ok(files)
+}
+
+fn keep(fresh: &[PathBuf]) -> Report {
+    let version = crate::header::version()?;
+    let readme = root().join(FROZEN).join("README.md");
+    let mut text = fs::read_to_string(&readme).map_err(|error| format!("{}: {error}", readme.display()))?;
+    let rustc = Run::new("rustc").args(["--version"]).output()?;
+    let cc = Run::new("cc").args(["--version"]).output()?;
+    let compilers = [rustc.trim(), cc.lines().next().unwrap_or_default()];
+    for ((plugin, language), compiler) in fresh.iter().zip(["rust", "c"]).zip(compilers) {
+        let name = format!("{version}-{}-{language}.so", std::env::consts::ARCH);
+        let to = root().join(FROZEN).join(&name);
+        if to.exists() {
+            return Err(format!("{} is there already; a frozen plugin is never rebuilt", to.display()));
+        }
+        fs::copy(plugin, &to).map_err(|error| format!("{}: {error}", to.display()))?;
+        let sum = Run::new("sha256sum").args([&to]).output()?;
+        let sum = sum.split_whitespace().next().unwrap_or_default();
+        text.push_str(&format!("| `{name}` | {compiler} | `{sum}` |\n"));
+    }
+    fs::write(&readme, text).map_err(|error| format!("{}: {error}", readme.display()))?;
+    Ok(Outcome::passed(format!("plugins of interface {version} are in {FROZEN}; commit them")))
+}

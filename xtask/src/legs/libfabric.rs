@@ -1,0 +1,76 @@
+//! The clauses of the contract over the libfabric provider: connected endpoints over TCP, and datagram endpoints.
+
+use std::fs;
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use crate::cargo::{cargo, target_dir};
+use crate::leg::{Outcome, Report};
+use crate::process::Run;
+use crate::root;
+
+/// A row of the matrix: its label, and the provider's parameters.
+struct Row {
+    name: &'static str,
+    params: &'static [&'static str],
+}
+
+const ROWS: [Row; 2] = [
+    Row { name: "libfabric/tcp-msg", params: &["fabric=tcp", "endpoint=msg", "address=127.0.0.1"] },
+    Row { name: "libfabric/tcp-rdm", params: &["fabric=tcp;ofi_rxm", "endpoint=rdm", "address=127.0.0.1"] },
+];
+
+/// Runs the rows, after the provider's own tests and the comparison of its bindings with C.
+pub fn run() -> Report {
+    if !Run::new("fi_info").args(["--version"]).works() {
+        return Ok(Outcome::not_run(
+            "libfabric is not installed and could not be (Debian: libfabric1, libfabric-bin, libfabric-dev)",
+        ));
+    }
+    cargo().args(["build", "-p", "dat-conformance", "-p", "dat-libfabric"]).run()?;
+    cargo()
+        .args(["test", "-p", "libfabric-sys", "-p", "dat-libfabric"])
+        .env("DAT_REQUIRE_LIBFABRIC", "1")
+        .run()?;
+    let built = target_dir()?.join("debug");
+    let out = target_dir()?.join("conformance");
+    fs::create_dir_all(&out).map_err(|error| format!("{}: {error}", out.display()))?;
+    let mut failures = Vec::new();
+    let mut words = Vec::new();
+    for row in &ROWS {
+        let file = row.name.replace('/', "-");
+        let json = out.join(format!("{file}.json"));
+        // What an earlier run left must not be taken for the result of this one.
+        let _ = fs::remove_file(&json);
+        let mut arguments: Vec<PathBuf> = vec!["--plugin".into(), built.join("libdat_libfabric.so")];
+        for param in row.params {
+            arguments.extend(["--param".into(), (*param).into()]);
+        }
+        let expected = root().join(format!("tests/expected/{file}.toml"));
+        if expected.exists() {
+            arguments.extend(["--expected".into(), expected]);
+        }
+        arguments.extend(["--name".into(), row.name.into(), "--json".into(), json.clone()]);
+        let runner = Run::new(&built.join("dat-conformance").to_string_lossy()).args(arguments);
+        if let Err(message) = runner.run() {
+            failures.push(format!("{}: {message}", row.name));
+        }
+        match read(&json) {
+            Ok(report) if report["ran"].as_u64().unwrap_or(0) == 0 => {
+                failures.push(format!("{}: no clause ran", row.name));
+            }
+            Ok(report) => words.push(format!("{} {}/{}", row.name, report["passed"], report["ran"])),
+            Err(message) => failures.push(message),
+        }
+    }
+    match failures.is_empty() {
+        true => Ok(Outcome::passed(words.join(", "))),
+        false => Err(failures.join("; ")),
+    }
+}
+
+fn read(json: &PathBuf) -> Result<Value, String> {
+    let text = fs::read_to_string(json).map_err(|error| format!("{}: {error}", json.display()))?;
+    serde_json::from_str(&text).map_err(|error| format!("{}: {error}", json.display()))
+}
