@@ -80,8 +80,10 @@ fn client(name: &str, address: IpAddr, port: u64, count: usize) -> Outcome<()> {
     end.ep.connect(address, port).timeout(LIMIT).establish()?;
     println!("client: connected, {}", end.ep.path());
     for ping in 0..count {
-        let text: Vec<u8> =
-            format!("dat-ping-{ping}: ").bytes().chain(b'A'..=b'z').cycle().take(PING).collect();
+        let words = format!("dat-ping-{ping}: ");
+        let mut text: Vec<u8> = words.bytes().chain(b'A'..=b'z').cycle().take(PING).collect();
+        // The server writes back a C string: up to its end.
+        text[PING - 1] = 0;
         end.data.write(0, &text);
         end.data.write(BYTES / 2, &[0; PING]);
         end.say(end.data.remote(..PING))?;
@@ -90,7 +92,7 @@ fn client(name: &str, address: IpAddr, port: u64, count: usize) -> Outcome<()> {
         end.offer()?.ok_or("the server left before it wrote")?;
         let mut back = [0; PING];
         end.data.read(BYTES / 2, &mut back);
-        if back[..PING - 1] != text[..PING - 1] {
+        if back[..] != text[..] {
             return Err(format!("ping {ping} came back changed: {:?}", String::from_utf8_lossy(&back)).into());
         }
         println!("client: ping {ping} came back whole");

@@ -118,6 +118,8 @@ typedef uint32_t datp_completion_status;
 #define DATP_COMPLETION_STATUS_PARTIAL ((datp_completion_status)(8))
 /* A memory window could not be bound or ended. */
 #define DATP_COMPLETION_STATUS_WINDOW ((datp_completion_status)(9))
+/* The channel itself is in no order for the operation. */
+#define DATP_COMPLETION_STATUS_LOCAL_CHANNEL ((datp_completion_status)(10))
 
 /* Marks of a completion. */
 typedef uint32_t datp_completion_flag;

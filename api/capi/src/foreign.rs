@@ -48,21 +48,11 @@ pub unsafe fn route(handle: Handle) -> Option<(&'static Provider, Handle)> {
         return None;
     }
     let address = handle::ia_address(handle);
-    if address.is_null() || handle::is_ours(address) || !address.is_aligned_to_word() {
+    if address.is_null() || handle::is_ours(address) || !address.cast::<usize>().is_aligned() {
         return None;
     }
     // SAFETY: as the caller promises; the table outlives its objects.
     unsafe { (*address.cast::<*const Provider>()).as_ref() }.map(|provider| (provider, address))
-}
-
-trait Aligned {
-    fn is_aligned_to_word(self) -> bool;
-}
-
-impl Aligned for Handle {
-    fn is_aligned_to_word(self) -> bool {
-        (self as usize).is_multiple_of(align_of::<usize>())
-    }
 }
 
 /// `dat_registry_add_provider`.

@@ -26,16 +26,17 @@ fn exported(library: &std::path::Path) -> BTreeSet<String> {
 
 fn reviewed() -> BTreeSet<String> {
     let map = include_str!("../exports.map");
-    map.lines().filter_map(|line| line.trim().strip_suffix(';')).filter(|name| name.starts_with("dat")).map(str::to_owned).collect()
+    map.lines()
+        .filter_map(|line| line.trim().strip_suffix(';'))
+        .filter(|name| name.starts_with("dat"))
+        .map(str::to_owned)
+        .collect()
 }
 
 #[test]
 fn exactly_the_reviewed_list_is_exported() {
-    let wanted: BTreeSet<String> = reviewed()
-        .iter()
-        .map(|name| format!("{name}@@DAT_2.0"))
-        .chain(DOOR.map(str::to_owned))
-        .collect();
+    let wanted: BTreeSet<String> =
+        reviewed().iter().map(|name| format!("{name}@@DAT_2.0")).chain(DOOR.map(str::to_owned)).collect();
     assert_eq!(exported(&support::library()), wanted);
 }
 
@@ -50,5 +51,8 @@ fn the_reviewed_list_is_what_the_systems_library_has() {
 fn programs_find_it_by_the_name_they_were_linked_with() {
     let library = support::library().display().to_string();
     let dynamic = lines("readelf", &["-d", "-W", &library]);
-    assert!(dynamic.iter().any(|line| line.contains("SONAME") && line.contains("[libdat2.so.2]")), "{dynamic:#?}");
+    assert!(
+        dynamic.iter().any(|line| line.contains("SONAME") && line.contains("[libdat2.so.2]")),
+        "{dynamic:#?}"
+    );
 }

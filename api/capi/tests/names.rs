@@ -48,7 +48,9 @@ fn without_dat_override_the_layers_of_plugins_toml_apply() {
     let names = ["mine", "any", "RO_AWARE_mine", "loopback0", "nobody"];
     let (status, output) = finish(kit.command(&program).env("DAT_PLUGINS", &file).args(names));
     assert_eq!(status, Some(0), "{output}");
-    for expected in ["mine=0", "any=0", "RO_AWARE_mine=0", "loopback0=0", "nobody=800a0064", "*mine", "*any", "*shm0"] {
+    for expected in
+        ["mine=0", "any=0", "RO_AWARE_mine=0", "loopback0=0", "nobody=800a0064", "*mine", "*any", "*shm0"]
+    {
         assert!(output.lines().any(|line| line == expected), "{expected}: {output}");
     }
     assert!(output.contains("no provider is named \"nobody\""), "{output}");

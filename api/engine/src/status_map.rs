@@ -33,6 +33,7 @@ pub(crate) const COMPLETED: &[(CompletionStatus, DtoStatus)] = &[
     (CompletionStatus::BAD_RESPONSE, DtoStatus::BadResponse),
     (CompletionStatus::PARTIAL, DtoStatus::PartialPacket),
     (CompletionStatus::WINDOW, DtoStatus::RmrOperationFailed),
+    (CompletionStatus::LOCAL_CHANNEL, DtoStatus::LocalEp),
 ];
 
 /// Rights of a registration → the provider's.

@@ -7,8 +7,8 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use dat_plugin::host::{Below, BelowChannel, BelowListener, BelowQueue, BelowSrq, Device as HostDevice};
 use dat_plugin::{
     Access, AtomicRequest, BindRequest, Block, Channel, ChannelAttr, Completion, ConnectParam, Device,
-    DeviceAttr, Event, Failure, Keys, Listener, Opcode, Queue, RecvRequest, RejectReason, Request, Srq,
-    SrqAttr, Status,
+    DeviceAttr, Event, Failure, Keys, Listener, Opcode, Queue, RecvRequest, RejectReason, Request, SockAddr,
+    Srq, SrqAttr, Status,
 };
 
 /// A layer: what it does around the calls that go through it. Whatever is not overridden is passed on.
@@ -110,7 +110,8 @@ pub trait Layer: Send + Sync + Sized + 'static {
     }
 }
 
-/// A control call and what matters of its arguments.
+/// A control call and what matters of its arguments. Private data and keys are the application's secrets and are not
+/// shown.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs, reason = "the methods of dat_plugin's traits and their arguments")]
 pub enum Control<'a> {
@@ -121,13 +122,13 @@ pub enum Control<'a> {
     ArmSrq { limit: u32 },
     Listen { port: u64 },
     Register { len: u64, access: Access, domain: u32 },
-    Deregister { keys: Keys },
+    Deregister { lkey: u32 },
     Alloc { len: u64 },
     Free { block: Block },
     OpenWindow { domain: u32 },
     CloseWindow { window: u64 },
-    Connect { param: &'a ConnectParam<'a> },
-    Accept { request: u64 },
+    Connect { peer: SockAddr, port: u64, private_data: usize },
+    Accept { request: u64, private_data: usize },
     Reject { request: u64, reason: RejectReason },
     Disconnect,
     CloseChannel,
@@ -379,7 +380,8 @@ impl<L: Layer> Device for Over<L> {
     }
 
     fn deregister(&self, keys: Keys) -> Status {
-        self.layer.control(None, &Control::Deregister { keys }, || self.below.deregister(keys))
+        let call = Control::Deregister { lkey: keys.lkey };
+        self.layer.control(None, &call, || self.below.deregister(keys))
     }
 
     fn alloc(&self, len: u64) -> Result<Block, Failure> {
@@ -428,11 +430,13 @@ impl<L: Layer> ChannelOver<L> {
 
 impl<L: Layer> Channel for ChannelOver<L> {
     fn connect(&self, param: &ConnectParam<'_>) -> Result<(), Failure> {
-        self.control(&Control::Connect { param }, || self.below.connect(param))
+        let call = Control::Connect { peer: param.addr, port: param.port, private_data: param.data.len() };
+        self.control(&call, || self.below.connect(param))
     }
 
     fn accept(&self, request: u64, data: &[u8]) -> Result<(), Failure> {
-        self.control(&Control::Accept { request }, || self.below.accept(request, data))
+        let call = Control::Accept { request, private_data: data.len() };
+        self.control(&call, || self.below.accept(request, data))
     }
 
     fn disconnect(&self) -> Status {

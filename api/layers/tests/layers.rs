@@ -229,3 +229,47 @@ fn a_slow_receiver_takes_its_completions_one_at_a_time() {
     // The first comes at once, three more 20 ms apart; the clock began a little before the measurement.
     assert!(start.elapsed() > Duration::from_millis(40), "{:?}", start.elapsed());
 }
+
+#[test]
+fn threads_that_post_and_poll_lose_nothing_under_a_stack_of_layers() {
+    const MESSAGES: u64 = 3_000;
+    let stack = [spec("trace"), spec("count"), spec("faults:delay_us=40,delay_one_in=3,reorder_one_in=5")];
+    let pair = Pair::connected("threads", &stack);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let check = |what: &str| assert!(Instant::now() < deadline, "{what} took too long");
+    let in_order = |side: &Side, what: &str| {
+        let (mut next, mut out) = (0, [dat_plugin::Completion::default(); 16]);
+        while next < MESSAGES {
+            check(what);
+            for done in &out[..side.queue.poll(&mut out)] {
+                assert_eq!((done.token, done.status), (next, CompletionStatus::SUCCESS), "{what}");
+                next += 1;
+            }
+            std::thread::yield_now();
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| in_order(&pair.a, "sends"));
+        scope.spawn(|| in_order(&pair.b, "receives"));
+        scope.spawn(|| {
+            for token in 0..MESSAGES {
+                while pair.b.try_recv(token, 0, 64) != Status::OK {
+                    check("posting receives");
+                    std::thread::yield_now();
+                }
+            }
+        });
+        for token in 0..MESSAGES {
+            while pair.a.try_send(token, 0, 8) != Status::OK {
+                check("posting sends");
+                std::thread::yield_now();
+            }
+        }
+    });
+    let stats = stats::read(std::process::id(), Duration::from_secs(10)).expect("counters");
+    let of = |ia: &str, op: &str| {
+        let device = stats.devices.iter().find(|device| device.ia == ia).expect("the device");
+        device.totals.iter().find(|known| known.op == op).expect("used").completed
+    };
+    assert_eq!((of("threads.a", "send"), of("threads.b", "recv")), (MESSAGES, MESSAGES));
+}

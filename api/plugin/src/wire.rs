@@ -162,6 +162,8 @@ constants! {
         PARTIAL = 8;
         /// A memory window could not be bound or ended.
         WINDOW = 9;
+        /// The channel itself is in no order for the operation.
+        LOCAL_CHANNEL = 10;
     }
 }
 

@@ -3,7 +3,12 @@
 /// Not 0, and a multiple of 8.
 #[inline(always)]
 pub(crate) fn current() -> usize {
-    #[cfg(all(target_os = "linux", target_arch = "x86_64", target_pointer_width = "64", not(any(miri, loom))))]
+    #[cfg(all(
+        target_os = "linux",
+        target_arch = "x86_64",
+        target_pointer_width = "64",
+        not(any(miri, loom))
+    ))]
     {
         let own: usize;
         // SAFETY: the first word of a thread's control block is its own address (the ABI's rule for x86-64), and every

@@ -10,9 +10,10 @@ use dat_plugin::{
 };
 use rdma_sys::verbs::*;
 
+use crate::cm::CmId;
 use crate::connect::Attempt;
 use crate::device::Dev;
-use crate::handles::{CmId, Qp, QpParts};
+use crate::handles::{Qp, QpParts};
 use crate::post::{Kind, MAX_SEGMENTS, WorkId};
 use crate::queue::{Place, Que};
 use crate::ring::Ring;

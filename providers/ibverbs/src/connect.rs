@@ -10,7 +10,7 @@ use rdma_sys::cm::*;
 use rdma_sys::verbs::*;
 
 use crate::channel::{Chan, Control, Phase};
-use crate::handles::{CmEvent, CmId, ConnParam};
+use crate::cm::{CmEvent, CmId, ConnParam};
 use crate::private;
 use crate::status::{self, CmMeaning};
 

@@ -16,9 +16,10 @@ use rdma_sys::verbs::*;
 use rustix::event::epoll;
 
 use crate::channel::{Chan, IbChannel};
+use crate::cm::{CmId, EventChannel};
 use crate::connect::Request;
 use crate::find::{self, cannot_open};
-use crate::handles::{CmId, Context, EventChannel, never_blocks};
+use crate::handles::{Context, never_blocks};
 use crate::listener::{IbListener, Listening};
 use crate::memory::Memory;
 use crate::params::Params;

@@ -9,9 +9,9 @@ use rdma_sys::verbs::*;
 use rustix::event::epoll;
 
 use crate::channel::Chan;
+use crate::cm::CmEvent;
 use crate::connect::Request;
 use crate::device::{ANCHOR, ASYNC, BELL, CM, Dev, Source, TIMER, lock};
-use crate::handles::CmEvent;
 use crate::private;
 
 impl Dev {
@@ -131,7 +131,7 @@ impl Dev {
     }
 
     /// A peer asks to connect.
-    fn request(&self, event: &CmEvent, id: crate::handles::CmId) {
+    fn request(&self, event: &CmEvent, id: crate::cm::CmId) {
         let token = self.new_token();
         let mut sources = self.sources();
         let Some(Source::Listener(listening)) = sources.get(&event.user) else {

@@ -13,7 +13,8 @@ use dat_plugin::{Failure, Status};
 use rdma_sys::Libraries;
 use rdma_sys::verbs::IBV_PORT_ACTIVE;
 
-use crate::handles::{CmId, Context, EventChannel, device_name};
+use crate::cm::{CmId, EventChannel};
+use crate::handles::{Context, device_name};
 use crate::params::Params;
 
 /// A device's port and the address it is reached at.

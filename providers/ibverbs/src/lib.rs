@@ -16,10 +16,11 @@
 //! is one protection domain of the device for each of the engine's.
 //!
 //! # Modules
-//! `handles` owns the libraries' objects and has most of the `unsafe`; `find` chooses the device; `connect` and
+//! `handles` and `cm` own the libraries' objects and have most of the `unsafe`; `find` chooses the device; `connect` and
 //! `events` are the control path; `ring` and `post` the data path; `status` the tables that translate outcomes.
 
 mod channel;
+mod cm;
 mod connect;
 mod device;
 mod events;

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use dat_plugin::{Failure, Listener, Status};
 
+use crate::cm::CmId;
 use crate::device::{Dev, Source};
-use crate::handles::CmId;
 use crate::status;
 
 /// A port being listened on.

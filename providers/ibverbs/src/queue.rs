@@ -2,11 +2,12 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::mem::MaybeUninit;
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dat_plugin::{Completion, CompletionFlag, CompletionStatus, Failure, Queue, Status};
 use rdma_sys::verbs::*;
+use rustix::event::epoll;
 
 use crate::channel::Chan;
 use crate::device::Dev;
@@ -20,6 +21,9 @@ pub struct IbQueue(pub(crate) Arc<Que>);
 pub(crate) struct Que {
     dev: Arc<Dev>,
     pub(crate) cq: Cq,
+    /// What the engine sleeps on. It looks at the completion channel only while armed: a device cannot take back the
+    /// order to report.
+    sleep: OwnedFd,
     state: Mutex<State>,
 }
 
@@ -59,6 +63,10 @@ impl Que {
             return Err(Failure::new(Status::NO_RESOURCE, message));
         }
         let cq = Cq::new(&dev.context, depth.max(1), 0).map_err(|error| status::failure(&what(), &error))?;
+        let os = |error: rustix::io::Errno| Failure::os(&what(), &error.into());
+        let sleep = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(os)?;
+        epoll::add(&sleep, cq.channel.borrow(), epoll::EventData::new_u64(0), epoll::EventFlags::empty())
+            .map_err(os)?;
         let state = State {
             members: Vec::new(),
             free: Vec::new(),
@@ -66,7 +74,15 @@ impl Que {
             early: VecDeque::new(),
             promised: 0,
         };
-        Ok(Arc::new(Que { dev: dev.clone(), cq, state: Mutex::new(state) }))
+        Ok(Arc::new(Que { dev: dev.clone(), cq, sleep, state: Mutex::new(state) }))
+    }
+
+    fn look_at_channel(&self, flags: epoll::EventFlags) {
+        let token = epoll::EventData::new_u64(0);
+        if let Err(error) = epoll::modify(&self.sleep, self.cq.channel.borrow(), token, flags) {
+            // Both descriptors live as long as this, so the kernel has no reason to refuse.
+            tracing::error!(%error, "epoll");
+        }
     }
 
     /// Makes room for a channel with `work` outstanding.
@@ -257,17 +273,19 @@ impl Queue for IbQueue {
     }
 
     fn arm(&self) -> bool {
+        self.0.look_at_channel(epoll::EventFlags::IN);
         // Asked for first, then looked: a completion in between is seen here, or reported, or both.
         self.0.cq.request_report();
         !self.0.harvest()
     }
 
     fn disarm(&self) {
+        self.0.look_at_channel(epoll::EventFlags::empty());
         self.0.cq.channel.drain();
     }
 
     fn fd(&self) -> RawFd {
-        self.0.cq.channel.fd()
+        self.0.sleep.as_raw_fd()
     }
 
     fn close(&self) {

@@ -18,7 +18,11 @@ pub(crate) const COMPLETED: [(c_int, CompletionStatus, &str); 23] = [
         CompletionStatus::LOCAL_LENGTH,
         "longer than the receive, or than the device's limit",
     ),
-    (IBV_WC_LOC_QP_OP_ERR, CompletionStatus::LOCAL_ACCESS, "the request is inconsistent with the queue pair"),
+    (
+        IBV_WC_LOC_QP_OP_ERR,
+        CompletionStatus::LOCAL_CHANNEL,
+        "the request is inconsistent with the queue pair",
+    ),
     (IBV_WC_LOC_EEC_OP_ERR, CompletionStatus::TRANSPORT, "reliable datagrams only"),
     (IBV_WC_LOC_PROT_ERR, CompletionStatus::LOCAL_ACCESS, "a local segment cannot be accessed"),
     (IBV_WC_MW_BIND_ERR, CompletionStatus::WINDOW, "a window could not be bound"),
@@ -147,7 +151,7 @@ mod tests {
         assert!(COMPLETED.iter().all(|(status, to, _)| (*status == 0) == (*to == CompletionStatus::SUCCESS)));
         assert_eq!(completed(999, false), CompletionStatus::TRANSPORT);
         assert_eq!(completed(IBV_WC_LOC_QP_OP_ERR, true), CompletionStatus::LOCAL_LENGTH);
-        assert_eq!(completed(IBV_WC_LOC_QP_OP_ERR, false), CompletionStatus::LOCAL_ACCESS);
+        assert_eq!(completed(IBV_WC_LOC_QP_OP_ERR, false), CompletionStatus::LOCAL_CHANNEL);
     }
 
     #[test]

@@ -99,7 +99,8 @@ mod tests {
 
     #[test]
     fn what_is_no_socket_address_is_none() {
-        for bytes in [&[][..], &[2], &[2, 0, 1, 2], &[99, 0, 1, 2, 3, 4, 5, 6], &[10, 0, 1, 2, 3, 4, 5, 6, 7]] {
+        for bytes in [&[][..], &[2], &[2, 0, 1, 2], &[99, 0, 1, 2, 3, 4, 5, 6], &[10, 0, 1, 2, 3, 4, 5, 6, 7]]
+        {
             assert_eq!(Raw::new(bytes).and_then(|raw| raw.socket()), None);
         }
         assert!(Raw::new(&[0; ROOM + 1]).is_none());

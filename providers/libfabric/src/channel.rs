@@ -142,10 +142,7 @@ impl Chan {
         page: Page,
     ) -> Result<Arc<Chan>, Failure> {
         let full = || {
-            Failure::new(
-                Status::NO_RESOURCE,
-                format!("{}: new channel: out of memory", dev.params.ia_name),
-            )
+            Failure::new(Status::NO_RESOURCE, format!("{}: new channel: out of memory", dev.params.ia_name))
         };
         // A window's worth of requests and receives, whatever was asked for.
         let requests = Ring::new(attr.max_requests, attr.max_request_segments, Role::Request);
@@ -210,11 +207,8 @@ impl Chan {
     /// What the peer is told in the handshake.
     pub fn hello(&self, st: &mut State, kind: Kind, qos: u32) -> Hello {
         st.told = st.books;
-        let (page, key) = if st.link.is_some_and(|link| link.datagrams) {
-            (self.secret, 0)
-        } else {
-            self.page.remote()
-        };
+        let (page, key) =
+            if st.link.is_some_and(|link| link.datagrams) { (self.secret, 0) } else { self.page.remote() };
         Hello { kind, chan: self.id, qos, posted: st.books.posted, room: st.books.room, page, key }
     }
 

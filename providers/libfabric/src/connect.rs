@@ -62,7 +62,10 @@ impl Dev {
     ) -> Result<(), Failure> {
         if param.addr.to_std().is_none() {
             let why = "the address is neither IPv4 nor IPv6";
-            return Err(Failure::new(Status::BAD_ADDRESS, format!("{}: connect: {why}", self.params.ia_name)));
+            return Err(Failure::new(
+                Status::BAD_ADDRESS,
+                format!("{}: connect: {why}", self.params.ia_name),
+            ));
         }
         let Some(to) = at_port(param.addr, param.port) else {
             // A number that no port can have: nobody listens there.
@@ -88,7 +91,8 @@ impl Dev {
         let result =
             unsafe { fi_connect(link.ep, raw.bytes().as_ptr().cast(), hello.as_ptr().cast(), hello.len()) };
         if result != 0 {
-            let mut failure = status::failure(self.fabric.library, &format!("connect to {to}"), result.into());
+            let mut failure =
+                status::failure(self.fabric.library, &format!("connect to {to}"), result.into());
             // What the system says of an address no way leads to from this device's own.
             if result == -libc::EINVAL {
                 failure.status = Status::UNREACHABLE;
@@ -114,7 +118,8 @@ impl Dev {
         }
         let asked = self.connector.requests.lock().remove(&request);
         let Some(asked) = asked else {
-            let message = format!("{}: accept: there is no unanswered request {request}", self.params.ia_name);
+            let message =
+                format!("{}: accept: there is no unanswered request {request}", self.params.ia_name);
             return Err(Failure::new(Status::INVALID, message));
         };
         let link = match self.open_endpoint(&asked.info, chan) {
@@ -179,8 +184,7 @@ impl Dev {
         let mut pep = ptr::null_mut();
         // SAFETY: open objects.
         unsafe {
-            let result =
-                fi_passive_ep(self.fabric.fabric, self.fabric.info.head, &mut pep, ptr::null_mut());
+            let result = fi_passive_ep(self.fabric.fabric, self.fabric.info.head, &mut pep, ptr::null_mut());
             self.fabric.check("fi_passive_ep", result)?;
             let result = f(pep);
             fi_close(pep.cast());
@@ -262,9 +266,8 @@ impl Dev {
         let mut entry = Entry([0; size_of::<Entry>()]);
         let mut event = 0;
         // SAFETY: room of the length that is said.
-        let len = unsafe {
-            fi_eq_read(self.fabric.eq, &mut event, entry.0.as_mut_ptr().cast(), entry.0.len(), 0)
-        };
+        let len =
+            unsafe { fi_eq_read(self.fabric.eq, &mut event, entry.0.as_mut_ptr().cast(), entry.0.len(), 0) };
         if len as i32 == -FI_EAVAIL {
             return self.take_error_event();
         }

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use dat_kit::{EventFd, Timer};
 use dat_plugin::{
-    Access, Caps, ChannelAttr, Config, Device, DeviceAttr, Event, Failure, Keys, NoSrq, RejectReason, SockAddr,
-    Status,
+    Access, Caps, ChannelAttr, Config, Device, DeviceAttr, Event, Failure, Keys, NoSrq, RejectReason,
+    SockAddr, Status,
 };
 use libfabric_sys::Library;
 use parking_lot::Mutex;
@@ -76,6 +76,16 @@ const COMPLETIONS: u64 = 4;
 /// How often the event thread looks while applications poll, and so keep it from being woken by the fabric.
 const TICK_TIME: Duration = Duration::from_millis(1);
 
+/// What a device has at most.
+pub const CAPS: Caps = Caps(
+    Caps::RECEIVER_WAITS.0
+        | Caps::INTER_PROCESS.0
+        | Caps::INTER_HOST.0
+        | Caps::IMMEDIATE.0
+        | Caps::WINDOWS.0
+        | Caps::ATOMICS.0,
+);
+
 const MAX_QUEUES: u32 = 65_536;
 const MAX_READS: u32 = 256;
 
@@ -116,6 +126,13 @@ impl FabricDevice {
         }
         dev.hurry();
         Ok(FabricDevice(dev))
+    }
+}
+
+#[cfg(test)]
+impl FabricDevice {
+    pub(crate) fn dev(&self) -> &Arc<Dev> {
+        &self.0
     }
 }
 
@@ -327,7 +344,11 @@ impl Dev {
         if busy_for_nothing {
             self.wait.idle.store(0, Ordering::Relaxed);
         }
-        if polled || busy_for_nothing || self.params.progress == Progress::Tick || !self.listed.lock().is_empty() {
+        if polled
+            || busy_for_nothing
+            || self.params.progress == Progress::Tick
+            || !self.listed.lock().is_empty()
+        {
             return self.tick();
         }
         let ports_quiet = self.datagrams.as_ref().is_none_or(|datagrams| datagrams.may_wait(&self.fabric));
@@ -358,7 +379,8 @@ impl Dev {
         let mut gone = Vec::new();
         reader.closed.retain(|id| {
             let mut chans = self.chans.lock();
-            let free = chans.get(id).is_none_or(|chan| chan.state.try_lock().is_some_and(|st| st.inflight == 0));
+            let free =
+                chans.get(id).is_none_or(|chan| chan.state.try_lock().is_some_and(|st| st.inflight == 0));
             if free && let Some(chan) = chans.remove(id) {
                 gone.push(chan);
             }
@@ -380,7 +402,10 @@ impl Dev {
         while chans.iter().any(|chan| chan.waits_for_revoked(removed.rkey)) {
             if std::time::Instant::now() >= deadline {
                 for chan in chans.iter().filter(|chan| chan.waits_for_revoked(removed.rkey)) {
-                    tracing::warn!(channel = chan.id, "a peer does not let go of memory; its connection is broken");
+                    tracing::warn!(
+                        channel = chan.id,
+                        "a peer does not let go of memory; its connection is broken"
+                    );
                     chan.break_off();
                 }
                 break;
@@ -474,10 +499,7 @@ impl Device for FabricDevice {
         let dev = &self.0;
         let limits = &dev.fabric.limits;
         let segments = limits.iov.min(MAX_SEGMENTS) as u32;
-        let mut caps = Caps::RECEIVER_WAITS | Caps::INTER_PROCESS | Caps::INTER_HOST | Caps::IMMEDIATE | Caps::WINDOWS;
-        if limits.atomics {
-            caps = caps | Caps::ATOMICS;
-        }
+        let caps = if limits.atomics { CAPS } else { Caps(CAPS.0 & !Caps::ATOMICS.0) };
         DeviceAttr {
             caps,
             address: dev.fabric.ip().map_or(SockAddr::UNSPECIFIED, SockAddr::from),
@@ -616,9 +638,15 @@ impl Dev {
             Endpoint::Msg => {
                 let key = self.regions.secret(self.fabric.limits.mr_key_size);
                 let rights = libfabric_sys::consts::FI_REMOTE_WRITE;
-                Mr::new(&self.fabric, addr, len, rights, key, std::ptr::null_mut()).map(Some).map_err(|errno| {
-                    crate::status::failure(self.fabric.library, "fi_mr_reg of a control page", errno.into())
-                })
+                Mr::new(&self.fabric, addr, len, rights, key, std::ptr::null_mut()).map(Some).map_err(
+                    |errno| {
+                        crate::status::failure(
+                            self.fabric.library,
+                            "fi_mr_reg of a control page",
+                            errno.into(),
+                        )
+                    },
+                )
             }
         })?;
         let mut chans = self.chans.lock();

@@ -222,9 +222,7 @@ impl Link {
         // SAFETY: as for `send`; the operands are in the request's slot.
         done(unsafe {
             match compare {
-                None => {
-                    fi_fetch_atomicmsg(self.ep, &msg, &mut result, sink_desc.as_mut_ptr(), FI_COMPLETION)
-                }
+                None => fi_fetch_atomicmsg(self.ep, &msg, &mut result, sink_desc.as_mut_ptr(), FI_COMPLETION),
                 Some(compare) => {
                     let compare = fi_ioc { addr: compare.cast_mut().cast(), count: 1 };
                     let mut compare_desc = [ptr::null_mut()];

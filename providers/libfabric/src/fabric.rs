@@ -45,11 +45,17 @@ impl Drop for Info {
 impl Info {
     /// What the library offers for these parameters, the likeliest first.
     pub fn ask(library: &'static Library, params: &Params) -> Result<Info, Failure> {
-        Info::ask_for(library, params, 0)
+        // Atomic operations are taken where they are to be had.
+        Info::ask_for(library, params, FI_ATOMIC, 0).or_else(|_| Info::ask_for(library, params, 0, 0))
     }
 
-    /// The same of what completes requests with `op_flags` besides.
-    fn ask_for(library: &'static Library, params: &Params, op_flags: u64) -> Result<Info, Failure> {
+    /// The same of what has `caps` and completes requests with `op_flags` besides.
+    fn ask_for(
+        library: &'static Library,
+        params: &Params,
+        caps: u64,
+        op_flags: u64,
+    ) -> Result<Info, Failure> {
         // SAFETY: null is answered with an empty one.
         let head = unsafe { library.dupinfo(ptr::null()) };
         if head.is_null() {
@@ -61,7 +67,7 @@ impl Info {
         // SAFETY: just allocated, with all attributes; strings are freed by the library, so they are the C library's.
         unsafe {
             let info = &mut *hints.head;
-            info.caps = FI_MSG | FI_RMA;
+            info.caps = FI_MSG | FI_RMA | caps;
             if params.endpoint == Endpoint::Rdm {
                 info.caps |= FI_TAGGED;
             }
@@ -119,7 +125,8 @@ impl Info {
             (_, None) => false,
         };
         let all: Vec<&fi_info> = self.iter().filter(fits).collect();
-        let outside = all.iter().find(|info| ip_of(info).is_some_and(|ip| !ip.is_loopback() && !link_local(ip)));
+        let outside =
+            all.iter().find(|info| ip_of(info).is_some_and(|ip| !ip.is_loopback() && !link_local(ip)));
         let chosen = match params.address {
             Some(_) => all.first(),
             None => outside.or(all.first()),
@@ -253,7 +260,7 @@ impl Fabric {
     pub fn open(library: &'static Library, params: &Params) -> Result<Fabric, Failure> {
         let info = Info::ask(library, params)?.choose(params)?;
         let mut limits = limits_of(info.first(), params)?;
-        limits.delivery = Info::ask_for(library, params, FI_DELIVERY_COMPLETE).is_ok();
+        limits.delivery = Info::ask_for(library, params, 0, FI_DELIVERY_COMPLETE).is_ok();
         let mut this = Fabric {
             library,
             info,
@@ -285,7 +292,11 @@ impl Fabric {
                         wait_set: none,
                     };
                     check(library, "fi_eq_open", fi_eq_open(this.fabric, &mut attr, &mut this.eq, none))?;
-                    check(library, "descriptor of the event queue", fi_wait_fd(this.eq.cast(), &mut this.eq_fd))?;
+                    check(
+                        library,
+                        "descriptor of the event queue",
+                        fi_wait_fd(this.eq.cast(), &mut this.eq_fd),
+                    )?;
                 }
                 Endpoint::Rdm => {
                     let mut attr = fi_av_attr {
@@ -301,7 +312,7 @@ impl Fabric {
                 }
             }
         }
-        this.limits.atomics = (*this.info.first()).caps & FI_ATOMIC != 0 && this.has_atomics();
+        this.limits.atomics = this.info.first().caps & FI_ATOMIC != 0 && this.has_atomics();
         Ok(this)
     }
 
@@ -441,7 +452,11 @@ fn limits_of(info: &fi_info, params: &Params) -> Result<Limits, Failure> {
         return refuse(format!(
             "carries {} bytes of immediate data; 8 are needed for the books of a connection{}",
             domain.cq_data_size,
-            if params.fabric.starts_with("verbs") { " (use the ibverbs provider, or verbs;ofi_rxm)" } else { "" },
+            if params.fabric.starts_with("verbs") {
+                " (use the ibverbs provider, or verbs;ofi_rxm)"
+            } else {
+                ""
+            },
         ));
     }
     let both = info.mode | tx.mode | rx.mode | domain.mode;

@@ -281,7 +281,10 @@ impl Chan {
         let mark = Mark { solicited: request.flags.contains(PostFlag::SOLICITED), imm, rest };
         let Some(link) = st.link else { return Err(Blocked::Waits) };
         let segs = if announces { &[][..] } else { st.requests.segs(count) };
-        link.send(&Local { segs, regions: &self.dev.regions, context: st.requests.context(count) }, mark.encode())?;
+        link.send(
+            &Local { segs, regions: &self.dev.regions, context: st.requests.context(count) },
+            mark.encode(),
+        )?;
         if let Rest::Books { posted, consumed } = rest {
             st.told.posted = posted;
             st.told.consumed = consumed;
@@ -372,12 +375,16 @@ impl Chan {
                 self.dev.take_back(request.rkey);
             }
             if failed || !request.flags.contains(PostFlag::UNSIGNALLED) {
-                self.complete(&self.send, self.attr.send_user, &Completion {
-                    token: request.token,
-                    status: request.status,
-                    length: if failed { 0 } else { request.len },
-                    ..Completion::default()
-                });
+                self.complete(
+                    &self.send,
+                    self.attr.send_user,
+                    &Completion {
+                        token: request.token,
+                        status: request.status,
+                        length: if failed { 0 } else { request.len },
+                        ..Completion::default()
+                    },
+                );
             }
             if failed {
                 return false;
@@ -386,7 +393,12 @@ impl Chan {
         true
     }
 
-    fn complete(&self, queue: &Option<std::sync::Arc<crate::queue::Que>>, user: u64, completion: &Completion) {
+    fn complete(
+        &self,
+        queue: &Option<std::sync::Arc<crate::queue::Que>>,
+        user: u64,
+        completion: &Completion,
+    ) {
         if let Some(queue) = queue {
             queue.push(Completion { user, ..*completion });
         }
@@ -394,9 +406,12 @@ impl Chan {
 
     /// A receive cannot take the message that is for it: it fails, and the connection breaks.
     pub fn fail_recv(&self, st: &mut State, token: u64, poisoned: bool) {
-        let status =
-            if poisoned { CompletionStatus::LOCAL_ACCESS } else { CompletionStatus::LOCAL_LENGTH };
-        self.complete(&self.recv, self.attr.recv_user, &Completion { token, status, ..Completion::default() });
+        let status = if poisoned { CompletionStatus::LOCAL_ACCESS } else { CompletionStatus::LOCAL_LENGTH };
+        self.complete(
+            &self.recv,
+            self.attr.recv_user,
+            &Completion { token, status, ..Completion::default() },
+        );
         self.end(st, EventKind::BROKEN, &[], Some(Farewell::Broken));
     }
 
@@ -513,13 +528,11 @@ impl Chan {
                 }
             };
             let imm = mark.imm.unwrap_or(0);
-            self.complete(&self.recv, self.attr.recv_user, &Completion {
-                token: recv.token,
-                length,
-                flags,
-                imm,
-                ..Completion::default()
-            });
+            self.complete(
+                &self.recv,
+                self.attr.recv_user,
+                &Completion { token: recv.token, length, flags, imm, ..Completion::default() },
+            );
         }
         if smallest_gone {
             self.look_for_more_room(st);

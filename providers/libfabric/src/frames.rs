@@ -27,8 +27,15 @@ pub struct Frame<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body<'a> {
     /// A request, or an answer to one: the sender's address, the handshake, private data.
-    Hello { name: &'a [u8], hello: Hello, data: &'a [u8] },
-    Bell { bell: Bell, payload: [u8; PAYLOAD] },
+    Hello {
+        name: &'a [u8],
+        hello: Hello,
+        data: &'a [u8],
+    },
+    Bell {
+        bell: Bell,
+        payload: [u8; PAYLOAD],
+    },
 }
 
 const HANDSHAKE: u8 = 1;

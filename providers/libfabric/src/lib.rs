@@ -31,10 +31,12 @@ mod endpoint;
 mod fabric;
 mod flow;
 mod frames;
+mod knock;
 mod listener;
 mod memory;
 mod owner;
 mod params;
+mod port;
 mod probe;
 mod progress;
 mod queue;
@@ -45,7 +47,7 @@ mod work;
 
 use std::sync::Arc;
 
-use dat_plugin::{Config, Failure, Probe, Provider, ProviderInfo};
+use dat_plugin::{Caps, Config, Failure, Probe, Provider, ProviderInfo};
 
 pub use device::FabricDevice;
 
@@ -55,6 +57,9 @@ pub struct Libfabric;
 
 impl Provider for Libfabric {
     type Device = FabricDevice;
+
+    /// What devices have at most; atomic operations only on fabrics that have them.
+    const CAPS: Option<Caps> = Some(device::CAPS);
 
     const INFO: ProviderInfo = ProviderInfo {
         name: "libfabric",

@@ -11,8 +11,8 @@ use libfabric_sys::types::fid_pep;
 
 use crate::address::Raw;
 use crate::connect::port_of;
-use crate::datagrams::Port;
 use crate::device::Dev;
+use crate::port::Port;
 
 /// A port being listened on.
 pub struct FabricListener {
@@ -96,4 +96,3 @@ impl Listener for FabricListener {
         }
     }
 }
-

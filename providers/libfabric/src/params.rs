@@ -75,7 +75,10 @@ impl Params {
         };
         let fabric = word("fabric", "tcp");
         if fabric.is_empty() || fabric.bytes().any(|byte| byte == 0 || byte == b',' || byte == b'^') {
-            return Err(bad("fabric", "the name of one of libfabric's providers is needed, as `fi_info -l` has it"));
+            return Err(bad(
+                "fabric",
+                "the name of one of libfabric's providers is needed, as `fi_info -l` has it",
+            ));
         }
         // A layered provider makes datagrams of connections, or reliable ones of unreliable ones.
         let default = if fabric.contains(';') { "rdm" } else { "msg" };

@@ -30,7 +30,13 @@ pub(crate) fn candidates(config: &Config) -> Vec<Probe> {
         if fabric == params.fabric && endpoint == params.endpoint {
             continue;
         }
-        let tried = Params { fabric: fabric.clone(), endpoint, interface: String::new(), address: None, ..params.clone() };
+        let tried = Params {
+            fabric: fabric.clone(),
+            endpoint,
+            interface: String::new(),
+            address: None,
+            ..params.clone()
+        };
         let outcome = Fabric::open(library, &tried)
             .map(|_| format!("opened; offered at {}", places.join(", ")))
             .map_err(|failure| failure.message);

@@ -44,7 +44,12 @@ impl Windows {
 }
 
 impl Dev {
-    pub fn bind_window(&self, window: u64, range: Option<(u64, u64)>, access: Access) -> Result<Bound, Status> {
+    pub fn bind_window(
+        &self,
+        window: u64,
+        range: Option<(u64, u64)>,
+        access: Access,
+    ) -> Result<Bound, Status> {
         let mut open = self.windows.open.lock();
         let entry = open.get_mut(&window).ok_or(Status::INVALID)?;
         let now = match range {

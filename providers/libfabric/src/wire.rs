@@ -323,7 +323,9 @@ pub const MAX_WRITTEN: u64 = 1 << 28;
 impl Mark {
     pub fn encode(&self) -> u64 {
         let (flag, rest) = match self.rest {
-            Rest::Books { posted, consumed } => (0, (u64::from(posted) & COUNT) << 14 | u64::from(consumed) & COUNT),
+            Rest::Books { posted, consumed } => {
+                (0, (u64::from(posted) & COUNT) << 14 | u64::from(consumed) & COUNT)
+            }
             Rest::Written(len) => (4, u64::from(len) & (MAX_WRITTEN - 1)),
         };
         let flags = u64::from(self.solicited) | u64::from(self.imm.is_some()) << 1 | flag;

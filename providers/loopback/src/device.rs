@@ -95,7 +95,7 @@ impl Device for LoopDevice {
             max_rdma: MAX_MESSAGE,
             max_region: MAX_REGION,
             max_private_data: MAX_PRIVATE_DATA as u32,
-            qos: 0,
+            qos: self.params.qos,
             alignment: 64,
             max_srqs: u32::MAX,
             max_srq_depth: MAX_POSTS,

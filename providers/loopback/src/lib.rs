@@ -14,6 +14,7 @@
 //! - `address` (`127.0.0.1`): the device's own address. Peers may also use any loopback address.
 //! - `rnr_timeout_ms` (0): how long a message may wait for a receive; 0 is without limit.
 //! - `max_channels`, `max_regions`: limits of the device, for tests of what happens at limits.
+//! - `qos`: qualities of service offered besides best effort, as DAT numbers them (default 0).
 //! - `fail`: comma list of `open_queue`, `open_channel`, `listen`, `register`, `alloc`, `connect`, `accept`: these calls
 //!   fail as if resources had run out. `second_connect`: the first connect passes, later ones fail so.
 //!   `silent_connect`: a connect is never answered. `free_port`: there is no free port to listen on.

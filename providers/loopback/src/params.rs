@@ -16,12 +16,15 @@ pub struct Params {
     pub patience: Option<Duration>,
     pub max_channels: u32,
     pub max_regions: u32,
+    /// Qualities of service offered besides best effort, as DAT numbers them; they are all the same here.
+    pub qos: u32,
     fail: Vec<String>,
     /// Connects so far.
     connects: AtomicU32,
 }
 
-const KNOWN: [&str; 6] = ["domain", "address", "rnr_timeout_ms", "max_channels", "max_regions", "fail"];
+const KNOWN: [&str; 7] =
+    ["domain", "address", "rnr_timeout_ms", "max_channels", "max_regions", "qos", "fail"];
 const FAILURES: [&str; 10] = [
     "open_queue",
     "open_channel",
@@ -70,6 +73,7 @@ impl Params {
             patience: (milliseconds > 0).then(|| Duration::from_millis(milliseconds.into())),
             max_channels: config.get("max_channels", 4096)?,
             max_regions: config.get("max_regions", 65_536)?,
+            qos: config.get("qos", 0)?,
             fail,
             connects: AtomicU32::new(0),
         })

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use dat_plugin::{
-    Channel, ChannelAttr, Completion, ConnectParam, Event, EventKind, Failure, RecvRequest, Request, Status,
+    AtomicRequest, BindRequest, Channel, ChannelAttr, Completion, ConnectParam, Event, EventKind, Failure,
+    RecvRequest, Request, Status,
 };
 
 use crate::device::{Dev, Source};
@@ -16,9 +17,10 @@ use crate::peer::Peer;
 use crate::queue::Que;
 use crate::rx::{NEVER, Rx};
 use crate::segment::Segment;
+use crate::srq::Shared;
 use crate::tx::Tx;
 use crate::wait;
-use dat_sync::Lock;
+use dat_sync::{Guard, Lock};
 
 /// How long a peer in the middle of an access to this process's memory is waited for.
 pub(crate) const LEAVE: Duration = Duration::from_millis(100);
@@ -55,6 +57,8 @@ pub(crate) struct Chan {
     /// By queue, [`RECV`] and [`SEND`]: its polls do not look here unless they are told; and the place it is told by.
     parked: [AtomicBool; 2],
     slots: [AtomicU32; 2],
+    /// It waits for a receive of a shared queue.
+    pub(crate) in_line: AtomicBool,
 }
 
 pub(crate) const RECV: usize = 0;
@@ -93,6 +97,7 @@ impl Chan {
         attr: &ChannelAttr,
         send_queue: Option<Arc<Que>>,
         recv_queue: Option<Arc<Que>>,
+        srq: Option<Arc<Shared>>,
         port: u64,
     ) -> Arc<Chan> {
         Arc::new_cyclic(|me| Chan {
@@ -102,7 +107,8 @@ impl Chan {
             rx_completed: AtomicU32::new(0),
             link: OnceLock::new(),
             attr: *attr,
-            rx: Lock::new(Rx::new(attr.max_recvs, attr.max_recv_segments, dev.reads_in(attr))),
+            rx: Lock::new(Rx::new(attr, dev.reads_in(attr), srq)),
+            in_line: AtomicBool::new(false),
             tx: Lock::new(Tx::new(attr.max_requests, attr.max_request_segments, attr.max_reads_out)),
             dev,
             send_queue,
@@ -255,6 +261,18 @@ impl Chan {
             && let Some(me) = self.me.upgrade()
         {
             self.dev.timer.watch(me);
+        }
+    }
+
+    /// A receive was posted. A message may have waited for it, and its sender for that.
+    #[inline]
+    fn unblock(&self, mut rx: Guard<'_, Rx>) {
+        if rx.blocked() {
+            let ready = self.link.get().is_some_and(|link| rx.pump(self, link));
+            drop(rx);
+            if ready {
+                self.tell(RECV);
+            }
         }
     }
 
@@ -506,6 +524,11 @@ impl Chan {
         if let Some(event) = event {
             self.dev.event(self, event);
         }
+        let shared = self.rx.lock().shared();
+        if let Some(shared) = shared {
+            // What it gave back is for others that wait.
+            shared.serve();
+        }
     }
 
     /// Takes what succeeded before the end, then closes the data path.
@@ -735,15 +758,75 @@ impl Channel for ShmChannel {
         }
         let mut rx = chan.rx.lock();
         let status = rx.post(request);
-        if rx.blocked() && status == Status::OK {
-            // A message waited for this one; its sender may be waiting too.
-            let ready = chan.link.get().is_some_and(|link| rx.pump(chan, link));
-            drop(rx);
-            if ready {
-                chan.tell(RECV);
-            }
+        if status == Status::OK {
+            chan.unblock(rx);
         }
         status
+    }
+
+    fn post_list(&self, requests: &[Request]) -> (usize, Status) {
+        let chan = &*self.0;
+        if !chan.dev.owner.here() {
+            return (0, Status::FORKED);
+        }
+        let mut tx = chan.tx.lock();
+        for (index, request) in requests.iter().enumerate() {
+            let status = tx.post(chan, chan.link.get(), request);
+            if status != Status::OK {
+                return (index, status);
+            }
+        }
+        (requests.len(), Status::OK)
+    }
+
+    fn post_recv_list(&self, requests: &[RecvRequest]) -> (usize, Status) {
+        let chan = &*self.0;
+        if !chan.dev.owner.here() {
+            return (0, Status::FORKED);
+        }
+        let mut rx = chan.rx.lock();
+        let refused = requests.iter().map(|request| rx.post(request)).enumerate();
+        let refused = { refused }.find(|(_, status)| *status != Status::OK);
+        let (count, status) = refused.unwrap_or((requests.len(), Status::OK));
+        if count > 0 {
+            chan.unblock(rx);
+        }
+        (count, status)
+    }
+
+    fn post_atomic(&self, request: &AtomicRequest) -> Status {
+        let chan = &*self.0;
+        if !chan.dev.owner.here() {
+            return Status::FORKED;
+        }
+        chan.tx.lock().post_atomic(chan, chan.link.get(), request)
+    }
+
+    fn bind(&self, request: &BindRequest) -> Result<u32, Status> {
+        let chan = &*self.0;
+        if !chan.dev.owner.here() {
+            return Err(Status::FORKED);
+        }
+        chan.tx.lock().bind(chan, chan.link.get(), request)
+    }
+
+    fn settle(&self) {
+        let chan = &*self.0;
+        if !chan.dev.owner.here() {
+            return;
+        }
+        let mut tx = chan.tx.lock();
+        if let Some(link) = chan.link.get()
+            && tx.busy()
+        {
+            tx.advance(chan, link);
+        }
+        tx.settle(chan);
+        let ready = tx.has_completion();
+        drop(tx);
+        if ready {
+            chan.tell(SEND);
+        }
     }
 
     fn local_port(&self) -> u64 {

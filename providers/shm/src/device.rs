@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use dat_kit::EventFd;
 use dat_plugin::{
     Access, Block, Caps, ChannelAttr, Config, Device, DeviceAttr, Event, Failure, Keys, RejectReason,
-    SockAddr, Status,
+    Segment, SockAddr, SrqAttr, Status,
 };
 use rustix::event::epoll;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -24,6 +24,7 @@ use crate::memory::{KeyTable, MAX_REGIONS, random};
 use crate::params::Params;
 use crate::peer::Peer;
 use crate::queue::{Que, ShmQueue};
+use crate::srq::{MAX_DEPTH, Shared, ShmSrq};
 use crate::timer::Timers;
 use crate::wait::{self, Owner};
 
@@ -48,6 +49,7 @@ pub(crate) struct Dev {
     next_port: AtomicU64,
     channels: AtomicU32,
     queues: AtomicU32,
+    srqs: AtomicU32,
     nonce: Box<u64>,
     /// A descriptor to give up when there are no more: see [`Dev::refuse_one`].
     spare: Mutex<Option<EventFd>>,
@@ -76,6 +78,7 @@ const FIRST_TOKEN: u64 = 16;
 const MAX_REQUESTS: u32 = 4096;
 const MAX_SEGMENTS: u32 = 16;
 const MAX_READS: u32 = 64;
+const MAX_SRQS: u32 = 4096;
 const MAX_QUEUES: u32 = BOARDS as u32;
 const MAX_MESSAGE: u64 = 1 << 31;
 /// Connections of which nothing is known yet.
@@ -111,12 +114,54 @@ impl ShmDevice {
             next_port: AtomicU64::new(1024 + u64::from(u32::from_ne_bytes(random::<4>()?) & 0x3FFF_FFFF)),
             channels: AtomicU32::new(0),
             queues: AtomicU32::new(0),
+            srqs: AtomicU32::new(0),
             nonce: Box::new(u64::from_ne_bytes(random::<8>()?)),
             spare: Mutex::new(Some(EventFd::new().map_err(os("eventfd"))?)),
         };
         dev.epoll_add(dev.bell.as_fd(), BELL).map_err(os("epoll"))?;
         dev.epoll_add(dev.timer.fd.as_fd(), TIMER).map_err(os("epoll"))?;
         Ok(ShmDevice(Arc::new(dev)))
+    }
+
+    fn new_channel(
+        &self,
+        attr: &ChannelAttr,
+        send: Option<&Arc<ShmQueue>>,
+        recv: Option<&Arc<ShmQueue>>,
+        srq: Option<Arc<Shared>>,
+    ) -> Result<Arc<ShmChannel>, Failure> {
+        self.0.check_fork()?;
+        let most = [
+            (attr.max_requests, MAX_REQUESTS, "requests"),
+            (attr.max_recvs, MAX_REQUESTS, "receives"),
+            (attr.max_request_segments, MAX_SEGMENTS, "segments of a request"),
+            (attr.max_recv_segments, MAX_SEGMENTS, "segments of a receive"),
+        ];
+        for (asked, most, what) in most {
+            if asked > most {
+                return Err(Failure::new(
+                    Status::INVALID,
+                    format!("{asked} {what} asked for, {most} are the most"),
+                ));
+            }
+        }
+        let limit = self.attr().max_channels;
+        if self.0.channels.fetch_add(1, Ordering::Relaxed) >= limit {
+            self.0.channel_closed();
+            let message =
+                format!("there are {limit} channels; see max_channels and the limit of descriptors");
+            return Err(Failure::new(Status::NO_RESOURCE, message));
+        }
+        let port = self.0.next_port.fetch_add(1, Ordering::Relaxed);
+        let queue = |queue: Option<&Arc<ShmQueue>>| queue.map(|queue| queue.0.clone());
+        let chan = Chan::new(self.0.clone(), attr, queue(send), queue(recv), srq, port);
+        if !chan.attach() {
+            chan.detach();
+            self.0.channel_closed();
+            let message = format!("the queue serves {SLOTS} channels, the most it can");
+            return Err(Failure::new(Status::NO_RESOURCE, message));
+        }
+        Ok(Arc::new(ShmChannel(chan)))
     }
 }
 
@@ -176,7 +221,7 @@ impl Dev {
         self.push_event(chan.arc(), event);
     }
 
-    fn push_event(&self, chan: Option<Arc<Chan>>, event: Event) {
+    pub(crate) fn push_event(&self, chan: Option<Arc<Chan>>, event: Event) {
         let polling = {
             let mut events = self.events();
             events.waiting.push_back((chan, event));
@@ -278,6 +323,10 @@ impl Dev {
 
     pub(crate) fn channel_closed(&self) {
         self.channels.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn srq_closed(&self) {
+        self.srqs.fetch_sub(1, Ordering::Relaxed);
     }
 
     pub(crate) fn queue_closed(&self) {
@@ -425,14 +474,22 @@ impl Dev {
 
 /// What every device can do.
 pub(crate) const CAPS: Caps = Caps(
-    Caps::ALLOC.0 | Caps::RECEIVER_WAITS.0 | Caps::WRITE_ORDERED.0 | Caps::INTER_PROCESS.0,
+    Caps::ALLOC.0
+        | Caps::RECEIVER_WAITS.0
+        | Caps::WRITE_ORDERED.0
+        | Caps::INTER_PROCESS.0
+        | Caps::ATOMICS.0
+        | Caps::IMMEDIATE.0
+        | Caps::SRQ.0
+        | Caps::WINDOWS.0
+        | Caps::SEND_INVALIDATE.0,
 );
 
 impl Device for ShmDevice {
     type Channel = ShmChannel;
     type Queue = ShmQueue;
     type Listener = ShmListener;
-    type Srq = dat_plugin::NoSrq;
+    type Srq = ShmSrq;
 
     fn attr(&self) -> DeviceAttr {
         let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
@@ -456,6 +513,10 @@ impl Device for ShmDevice {
             max_private_data: MAX_DATA as u32,
             qos: 0,
             alignment: 64,
+            max_srqs: MAX_SRQS,
+            max_srq_depth: MAX_DEPTH,
+            max_srq_segments: MAX_SEGMENTS,
+            max_windows: MAX_REGIONS as u32,
             ..DeviceAttr::default()
         }
     }
@@ -489,38 +550,50 @@ impl Device for ShmDevice {
         send: Option<&Arc<ShmQueue>>,
         recv: Option<&Arc<ShmQueue>>,
     ) -> Result<Arc<ShmChannel>, Failure> {
+        self.new_channel(attr, send, recv, None)
+    }
+
+    fn open_channel_srq(
+        &self,
+        attr: &ChannelAttr,
+        send: Option<&Arc<ShmQueue>>,
+        recv: Option<&Arc<ShmQueue>>,
+        srq: &Arc<ShmSrq>,
+    ) -> Result<Arc<ShmChannel>, Failure> {
+        self.new_channel(attr, send, recv, Some(srq.0.clone()))
+    }
+
+    fn open_srq(&self, attr: &SrqAttr) -> Result<Arc<ShmSrq>, Failure> {
         self.0.check_fork()?;
-        let most = [
-            (attr.max_requests, MAX_REQUESTS, "requests"),
-            (attr.max_recvs, MAX_REQUESTS, "receives"),
-            (attr.max_request_segments, MAX_SEGMENTS, "segments of a request"),
-            (attr.max_recv_segments, MAX_SEGMENTS, "segments of a receive"),
-        ];
-        for (asked, most, what) in most {
-            if asked > most {
-                return Err(Failure::new(
-                    Status::INVALID,
-                    format!("{asked} {what} asked for, {most} are the most"),
-                ));
-            }
+        if attr.depth > MAX_DEPTH || attr.max_segments > MAX_SEGMENTS {
+            let message = format!(
+                "a shared queue of {} receives of {} segments; {MAX_DEPTH} of {MAX_SEGMENTS} are the most",
+                attr.depth, attr.max_segments
+            );
+            return Err(Failure::new(Status::INVALID, message));
         }
-        let limit = self.attr().max_channels;
-        if self.0.channels.fetch_add(1, Ordering::Relaxed) >= limit {
-            self.0.channel_closed();
-            let message =
-                format!("there are {limit} channels; see max_channels and the limit of descriptors");
+        if self.0.srqs.fetch_add(1, Ordering::Relaxed) >= MAX_SRQS {
+            self.0.srq_closed();
+            let message = format!("there are {MAX_SRQS} shared receive queues, the most this device has");
             return Err(Failure::new(Status::NO_RESOURCE, message));
         }
-        let port = self.0.next_port.fetch_add(1, Ordering::Relaxed);
-        let queue = |queue: Option<&Arc<ShmQueue>>| queue.map(|queue| queue.0.clone());
-        let chan = Chan::new(self.0.clone(), attr, queue(send), queue(recv), port);
-        if !chan.attach() {
-            chan.detach();
-            self.0.channel_closed();
-            let message = format!("the queue serves {SLOTS} channels, the most it can");
-            return Err(Failure::new(Status::NO_RESOURCE, message));
+        ShmSrq::new(&self.0, attr).map(Arc::new).inspect_err(|_| self.0.srq_closed())
+    }
+
+    fn open_window(&self, domain: u32) -> Result<u64, Failure> {
+        self.0.check_fork()?;
+        self.0.keys.open_window(domain)
+    }
+
+    fn close_window(&self, window: u64) -> Status {
+        if !self.0.owner.here() {
+            return Status::FORKED;
         }
-        Ok(Arc::new(ShmChannel(chan)))
+        if !self.0.keys.close_window(window) {
+            return Status::INVALID;
+        }
+        self.0.wait_for_peers();
+        Status::OK
     }
 
     fn listen(&self, port: u64, user: u64) -> Result<Arc<ShmListener>, Failure> {
@@ -602,6 +675,22 @@ impl Device for ShmDevice {
 }
 
 impl Dev {
+    /// Binds a window; what it was bound to is out of reach then.
+    pub(crate) fn bind(&self, window: u64, range: Option<(Segment, Access)>) -> Option<u32> {
+        let bound = self.keys.bind(window, range);
+        self.wait_for_peers();
+        bound
+    }
+
+    /// Ends a window for a peer that has its key.
+    pub(crate) fn end_window(&self, rkey: u32, domain: u32) -> bool {
+        let ended = self.keys.end_window(rkey, domain);
+        if ended {
+            self.wait_for_peers();
+        }
+        ended
+    }
+
     /// After a key became invalid: until no peer is in an access that began before.
     fn wait_for_peers(&self) {
         wait::barrier(self.barriers);

@@ -33,6 +33,7 @@ mod queue;
 mod ring;
 mod rx;
 mod segment;
+mod srq;
 mod timer;
 mod tx;
 mod wait;

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use dat_plugin::{Access, Block, Failure, Keys, Status};
+use dat_plugin::{Access, Block, Failure, Keys, Segment, Status};
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 
 use crate::one_sided::Target;
@@ -15,6 +15,8 @@ use crate::segment::{map_shared, unmap};
 
 /// Registrations a device holds.
 pub(crate) const MAX_REGIONS: usize = 65536;
+
+const REMOTE: Access = Access(Access::REMOTE_READ.0 | Access::REMOTE_WRITE.0 | Access::REMOTE_ATOMIC.0);
 
 const TABLE: usize = MAX_REGIONS * size_of::<Row>();
 
@@ -41,18 +43,56 @@ pub(crate) struct KeyTable {
 
 #[derive(Default)]
 struct Control {
-    /// Local keys by index, 0 where there is no registration, and their remote keys.
-    keys: Vec<Keys>,
+    /// Registrations and windows by index.
+    places: Vec<Place>,
     free: Vec<u32>,
     blocks: HashMap<u64, Alloc>,
     /// The blocks' numbers by their first addresses.
-    places: BTreeMap<u64, u64>,
+    starts: BTreeMap<u64, u64>,
     next_block: u64,
     /// Random bytes to be used, fetched from the system many at a time.
     random: Vec<[u8; 4]>,
 }
 
+/// A registration, or a window and what it is bound to; keys of 0 where there is none.
+#[derive(Clone, Copy, Default)]
+struct Place {
+    keys: Keys,
+    addr: u64,
+    len: u64,
+    access: Access,
+    domain: u32,
+    window: bool,
+}
+
 impl Control {
+    /// A free index.
+    fn take_place(&mut self, table: &OwnedFd) -> Result<u32, Failure> {
+        if let Some(index) = self.free.pop() {
+            return Ok(index);
+        }
+        if self.places.len() == MAX_REGIONS {
+            let message =
+                format!("there are {MAX_REGIONS} registrations and windows, the most this device holds");
+            return Err(Failure::new(Status::NO_RESOURCE, message));
+        }
+        // A page of the table is taken from the system before it is written: a hole would be filled by a fault, and a
+        // fault that fails is a signal.
+        let at = (self.places.len() * size_of::<Row>()) as u64;
+        if at.is_multiple_of(4096) {
+            rustix::fs::fallocate(table, FallocateFlags::empty(), at, 4096)
+                .map_err(|e| Failure::new(Status::NO_RESOURCE, format!("memory for keys: {e}")))?;
+        }
+        self.places.push(Place::default());
+        Ok(self.places.len() as u32 - 1)
+    }
+
+    fn window(&self, window: u64) -> Option<u32> {
+        let lkey = u32::try_from(window).ok().filter(|lkey| *lkey != 0)?;
+        let place = self.places.get((lkey & INDEX) as usize)?;
+        (place.window && place.keys.lkey == lkey).then_some(lkey & INDEX)
+    }
+
     /// A key for `index` that is neither 0 nor `other`, its other half random.
     fn fresh_key(&mut self, index: u32, other: u32) -> Result<u32, Failure> {
         loop {
@@ -73,7 +113,7 @@ impl Control {
 
     /// The block a range lies in, and where in it.
     fn block_of(&self, addr: u64, len: u64) -> Option<(u64, u64)> {
-        let (base, number) = self.places.range(..=addr).next_back()?;
+        let (base, number) = self.starts.range(..=addr).next_back()?;
         let block = self.blocks.get(number)?;
         (addr + len <= base + block.len).then_some((*number, addr - base))
     }
@@ -128,55 +168,115 @@ impl KeyTable {
             ));
         }
         let mut control = self.control();
-        let index = match control.free.pop() {
-            Some(index) => index,
-            None if control.keys.len() < MAX_REGIONS => {
-                // A page of the table is taken from the system before it is written: a hole would be filled by a
-                // fault, and a fault that fails is a signal.
-                let at = (control.keys.len() * size_of::<Row>()) as u64;
-                if at.is_multiple_of(4096) {
-                    rustix::fs::fallocate(&self.fd, FallocateFlags::empty(), at, 4096)
-                        .map_err(|e| Failure::new(Status::NO_RESOURCE, format!("memory for keys: {e}")))?;
-                }
-                control.keys.push(Keys::default());
-                control.keys.len() as u32 - 1
-            }
+        let index = control.take_place(&self.fd)?;
+        let lkey = control.fresh_key(index, 0)?;
+        let remote = access.0 & REMOTE.0 != 0;
+        let keys = Keys { lkey, rkey: if remote { control.fresh_key(index, lkey)? } else { 0 } };
+        let whole = Place { keys, addr, len, access, domain, window: false };
+        if remote {
+            self.publish(&control, index, &whole);
+        }
+        control.places[index as usize] = whole;
+        Ok(keys)
+    }
+
+    /// Opens a memory window, bound to nothing. Its local key names it.
+    pub(crate) fn open_window(&self, domain: u32) -> Result<u64, Failure> {
+        let mut control = self.control();
+        let index = control.take_place(&self.fd)?;
+        let lkey = control.fresh_key(index, 0)?;
+        let keys = Keys { lkey, rkey: 0 };
+        control.places[index as usize] = Place { keys, domain, window: true, ..Place::default() };
+        Ok(lkey.into())
+    }
+
+    /// Binds a window to a range of memory registered with [`Access::WINDOW`] in its domain, or to nothing; to be written
+    /// to it must be writable locally. Gives its new remote key, 0 when bound to nothing; the key before it is dead, and
+    /// accesses under way with it are the caller's to wait for.
+    pub(crate) fn bind(&self, window: u64, range: Option<(Segment, Access)>) -> Option<u32> {
+        let mut control = self.control();
+        let index = control.window(window)?;
+        let bound = control.places[index as usize];
+        let now = match range {
             None => {
-                let message = format!("there are {MAX_REGIONS} registrations, the most this device holds");
-                return Err(Failure::new(Status::NO_RESOURCE, message));
+                Place { keys: Keys { rkey: 0, ..bound.keys }, addr: 0, len: 0, access: Access::NONE, ..bound }
+            }
+            Some((segment, access)) => {
+                let whole = control.places.get((segment.lkey() & INDEX) as usize).copied()?;
+                let writes = access.0 & (Access::REMOTE_WRITE | Access::REMOTE_ATOMIC).0 != 0;
+                let needed = if writes { Access::WINDOW | Access::LOCAL_WRITE } else { Access::WINDOW };
+                let (addr, len) = (segment.addr(), u64::from(segment.len()));
+                let offset = addr.checked_sub(whole.addr)?;
+                let sound = whole.keys.lkey == segment.lkey()
+                    && !whole.window
+                    && whole.domain == bound.domain
+                    && whole.access.contains(needed)
+                    && offset.checked_add(len)? <= whole.len;
+                if !sound {
+                    return None;
+                }
+                let rkey = control.fresh_key(index, bound.keys.lkey).ok()?;
+                Place { keys: Keys { rkey, ..bound.keys }, addr, len, access, ..bound }
             }
         };
-        let remote = access.0 & (Access::REMOTE_READ | Access::REMOTE_WRITE).0 != 0;
-        let lkey = control.fresh_key(index, 0)?;
-        let keys = Keys { lkey, rkey: if remote { control.fresh_key(index, lkey)? } else { 0 } };
-        let (map, offset) = control.block_of(addr, len).unwrap_or((0, 0));
-        if remote {
-            let row = self.rows.row(index);
-            row.key.store(0, Ordering::Relaxed);
-            fence(Ordering::Release);
-            row.access.store(access.0, Ordering::Relaxed);
-            row.domain.store(domain, Ordering::Relaxed);
-            row.addr.store(addr, Ordering::Relaxed);
-            row.len.store(len, Ordering::Relaxed);
-            row.map.store(map, Ordering::Relaxed);
-            row.offset.store(offset, Ordering::Relaxed);
-            row.key.store(keys.rkey, Ordering::Release);
+        self.publish(&control, index, &now);
+        control.places[index as usize] = now;
+        Some(now.keys.rkey)
+    }
+
+    /// Ends what the window with this remote key is bound to, for a peer's channel of `domain`. `false`: there is no such
+    /// window.
+    pub(crate) fn end_window(&self, rkey: u32, domain: u32) -> bool {
+        let mut control = self.control();
+        let index = rkey & INDEX;
+        let Some(place) = control.places.get_mut(index as usize) else { return false };
+        if rkey == 0 || !place.window || place.keys.rkey != rkey || place.domain != domain {
+            return false;
         }
-        control.keys[index as usize] = keys;
-        Ok(keys)
+        place.keys.rkey = 0;
+        self.rows.row(index).key.store(0, Ordering::SeqCst);
+        true
+    }
+
+    /// Closes a window. `false`: there is none of this name.
+    pub(crate) fn close_window(&self, window: u64) -> bool {
+        let mut control = self.control();
+        let Some(index) = control.window(window) else { return false };
+        self.give_up(&mut control, index);
+        true
     }
 
     /// Makes a registration invalid. Accesses under way are the caller's to wait for.
     pub(crate) fn invalidate(&self, keys: Keys) -> bool {
         let mut control = self.control();
         let index = keys.lkey & INDEX;
-        if keys.lkey == 0 || control.keys.get(index as usize) != Some(&keys) {
+        let known = control.places.get(index as usize).filter(|place| !place.window);
+        if keys.lkey == 0 || known.map(|place| place.keys) != Some(keys) {
             return false;
         }
-        self.rows.row(index).key.store(0, Ordering::SeqCst);
-        control.keys[index as usize] = Keys::default();
-        control.free.push(index);
+        self.give_up(&mut control, index);
         true
+    }
+
+    fn give_up(&self, control: &mut Control, index: u32) {
+        self.rows.row(index).key.store(0, Ordering::SeqCst);
+        control.places[index as usize] = Place::default();
+        control.free.push(index);
+    }
+
+    /// Lets peers see a registration, or with a remote key of 0 no longer.
+    fn publish(&self, control: &Control, index: u32, place: &Place) {
+        let (map, offset) = control.block_of(place.addr, place.len).unwrap_or((0, 0));
+        let row = self.rows.row(index);
+        row.key.store(0, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        row.access.store(place.access.0, Ordering::Relaxed);
+        row.domain.store(place.domain, Ordering::Relaxed);
+        row.addr.store(place.addr, Ordering::Relaxed);
+        row.len.store(place.len, Ordering::Relaxed);
+        row.map.store(map, Ordering::Relaxed);
+        row.offset.store(offset, Ordering::Relaxed);
+        row.key.store(place.keys.rkey, Ordering::Release);
     }
 
     /// As [`View::home`], of this device's own table.
@@ -243,7 +343,7 @@ impl KeyTable {
         let handle = control.next_block;
         control.next_block += 1;
         let block = Block { addr: alloc.base as u64, len: alloc.len, handle };
-        control.places.insert(block.addr, handle);
+        control.starts.insert(block.addr, handle);
         control.blocks.insert(handle, alloc);
         Ok(block)
     }
@@ -252,7 +352,7 @@ impl KeyTable {
         let mut control = self.control();
         let gone = control.blocks.remove(&block.handle);
         if let Some(gone) = &gone {
-            control.places.remove(&(gone.base as u64));
+            control.starts.remove(&(gone.base as u64));
         }
         drop(control);
         gone.is_some()
@@ -264,9 +364,9 @@ impl KeyTable {
         let block = control.blocks.get(&map)?;
         // Only what some peer may access is given out.
         let right = if write { Access::REMOTE_WRITE } else { Access::REMOTE_READ };
-        let shared = (0..control.keys.len() as u32).any(|index| {
+        let shared = (0..control.places.len() as u32).any(|index| {
             let row = self.rows.row(index);
-            control.keys[index as usize].rkey != 0
+            control.places[index as usize].keys.rkey != 0
                 && row.map.load(Ordering::Relaxed) == map
                 && row.access.load(Ordering::Relaxed) & right.0 != 0
         });

@@ -54,7 +54,16 @@ impl Peer {
             .filter(|fd| dev.epoll_add(fd.as_fd(), token).is_ok())
             .map(|fd| (fd, token));
         let (boards, wakes) = (Arc::new(boards), Mutex::default());
-        Ok(Peer { pid, keys, maps: Maps::default(), cma: OnceLock::new(), boards, wakes, watch, dev: Arc::downgrade(dev) })
+        Ok(Peer {
+            pid,
+            keys,
+            maps: Maps::default(),
+            cma: OnceLock::new(),
+            boards,
+            wakes,
+            watch,
+            dev: Arc::downgrade(dev),
+        })
     }
 
     /// Tries to read its memory through the kernel: `probe` is where its device has `nonce`.

@@ -3,12 +3,15 @@
 //! A message is matched with the oldest receive and copied once, from the ring to where it belongs. Without a receive
 //! it stays in the ring, and what is behind it too.
 
+mod extended;
+
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 use dat_kit::Stretch;
-use dat_plugin::{Access, Completion, CompletionFlag, CompletionStatus, PostFlag, RecvRequest, Status};
+use dat_plugin::{Access, ChannelAttr, Completion, CompletionStatus, PostFlag, RecvRequest, Status};
 
 use crate::bytes;
 use crate::channel::Chan;
@@ -16,11 +19,15 @@ use crate::link::Link;
 use crate::one_sided::{self, Target};
 use crate::ring::{Consumer, Frame, Nonsense, Producer};
 use crate::segment::RingMemory;
-use crate::tx::{SOLICITED, kind};
+use crate::srq::Shared;
+use crate::tx::{UNFINISHED, kind};
 
 /// What [`Chan::peek`] points to when there is certainly something to do, or certainly not.
 pub(crate) static READY: AtomicU32 = AtomicU32::new(1);
 pub(crate) static NEVER: AtomicU32 = AtomicU32::new(0);
+
+/// Completions kept of a channel whose receives are shared, while its application is away.
+const SHARED: u32 = 64;
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
@@ -49,6 +56,10 @@ pub(crate) struct Rx {
     /// Reads to be answered, oldest first.
     reads: VecDeque<Reading>,
     reads_max: usize,
+    /// Receives are taken out of it one by one, into `recvs`, when there is a message for them.
+    srq: Option<Arc<Shared>>,
+    /// What the message that comes next in parts carries.
+    note: Note,
 }
 
 struct Rings {
@@ -59,11 +70,18 @@ struct Rings {
 }
 
 #[derive(Clone, Copy, Default)]
-struct Recv {
-    token: u64,
-    total: u64,
-    nsegs: u32,
-    poison: bool,
+pub(crate) struct Recv {
+    pub(crate) token: u64,
+    pub(crate) total: u64,
+    pub(crate) nsegs: u32,
+    pub(crate) poison: bool,
+}
+
+/// What a message carries beyond its bytes: the flag of the frame, 0 for nothing, and the value.
+#[derive(Clone, Copy, Default)]
+struct Note {
+    flags: u8,
+    value: u32,
 }
 
 #[derive(Clone, Copy)]
@@ -71,6 +89,7 @@ struct Current {
     /// Where a write goes; `None` for a message.
     write: Option<Target>,
     flags: u8,
+    note: Note,
     got: u64,
     total: u64,
 }
@@ -80,6 +99,8 @@ struct Reading {
     target: Target,
     tag: u32,
     sent: u64,
+    /// The answer itself, where it is no memory.
+    value: Option<u64>,
 }
 
 enum Step {
@@ -96,9 +117,13 @@ struct Failed {
 }
 
 impl Rx {
-    pub(crate) fn new(max_recvs: u32, max_segs: u32, reads_max: u32) -> Rx {
+    pub(crate) fn new(attr: &ChannelAttr, reads_max: u32, srq: Option<Arc<Shared>>) -> Rx {
+        let (max_recvs, max_segs) = match &srq {
+            None => (attr.max_recvs, attr.max_recv_segments),
+            Some(srq) => (SHARED, srq.max_segs),
+        };
         let capacity = max_recvs.max(1) as usize;
-        let places = capacity.next_power_of_two();
+        let places = if srq.is_none() { capacity.next_power_of_two() } else { 1 };
         let max_segs = max_segs.max(1) as usize;
         Rx {
             on: false,
@@ -118,6 +143,8 @@ impl Rx {
             blocked_since: None,
             reads: VecDeque::with_capacity(reads_max.max(1) as usize),
             reads_max: reads_max.max(1) as usize,
+            srq,
+            note: Note::default(),
         }
     }
 
@@ -140,6 +167,12 @@ impl Rx {
         self.on = false;
         self.stopped = true;
         self.aim(chan);
+        self.give_back();
+    }
+
+    /// The shared queue its receives come from.
+    pub(crate) fn shared(&self) -> Option<Arc<Shared>> {
+        self.srq.clone()
     }
 
     #[inline]
@@ -148,7 +181,7 @@ impl Rx {
             return Status::NOT_CONNECTED;
         }
         let segments = request.segments();
-        if segments.len() > self.max_segs {
+        if segments.len() > self.max_segs || self.srq.is_some() {
             return Status::INVALID;
         }
         if self.tail - self.head + self.done.len() as u64 >= self.capacity {
@@ -276,7 +309,7 @@ impl Rx {
         let Some(rings) = self.rings.as_mut() else { return Ok(Ok(Step::Idle)) };
         let Some(frame) = rings.from.peek(&rings.memory)? else { return Ok(Ok(Step::Idle)) };
         chan.acked.store(frame.arg as u32, Ordering::Relaxed);
-        if frame.kind == kind::SEND && self.current.is_none() {
+        if frame.kind == kind::SEND && self.current.is_none() && self.note.flags == 0 {
             return Ok(self.message(chan, &frame));
         }
         self.rarer(chan, link, &frame)
@@ -284,8 +317,8 @@ impl Rx {
 
     /// The receive the next message goes to, if it can.
     #[inline]
-    fn match_recv(&mut self, len: u64) -> Result<Option<Recv>, Failed> {
-        if self.head == self.tail {
+    fn match_recv(&mut self, chan: &Chan, len: u64) -> Result<Option<Recv>, Failed> {
+        if self.head == self.tail && !self.take_shared(chan) {
             self.blocked = true;
             return Ok(None);
         }
@@ -304,7 +337,11 @@ impl Rx {
     /// A message in one frame.
     #[inline]
     fn message(&mut self, chan: &Chan, frame: &Frame) -> Result<Step, Failed> {
-        let Some(recv) = self.match_recv(frame.len as u64)? else { return Ok(Step::Idle) };
+        let Some(recv) = self.match_recv(chan, frame.len as u64)? else { return Ok(Step::Idle) };
+        let note = Note::of(frame);
+        if note.flags != 0 {
+            self.end_window(chan, note)?;
+        }
         let Some(rings) = self.rings.as_mut() else { return Ok(Step::Idle) };
         let place = self.head as usize & (self.recvs.len() - 1);
         let segs = &self.segs[place * self.max_segs..][..recv.nsegs as usize];
@@ -312,15 +349,23 @@ impl Rx {
         unsafe { bytes::scatter(rings.memory.payload(frame.at), frame.len, segs, 0) };
         rings.from.advance(frame);
         self.finish_request(chan);
-        Ok(Step::Completion(self.received(chan, recv.token, frame.len as u64, frame.flags)))
+        Ok(Step::Completion(self.received(chan, recv.token, frame.len as u64, frame.flags, note)))
     }
 
     /// A receive was used.
     #[inline]
-    fn received(&mut self, chan: &Chan, token: u64, len: u64, flags: u8) -> Completion {
+    fn received(&mut self, chan: &Chan, token: u64, len: u64, flags: u8, note: Note) -> Completion {
         self.head += 1;
-        let flags = if flags & SOLICITED != 0 { CompletionFlag::SOLICITED } else { CompletionFlag::NONE };
-        Completion { token, user: chan.attr.recv_user, length: len as u32, flags, ..Completion::default() }
+        let status = CompletionStatus::SUCCESS;
+        let imm = if note.flags != 0 { note.value } else { 0 };
+        Completion {
+            token,
+            user: chan.attr.recv_user,
+            status,
+            length: len as u32,
+            flags: note.marks(flags),
+            imm,
+        }
     }
 
     /// One of the peer's requests is finished.
@@ -336,16 +381,21 @@ impl Rx {
         let extra = (frame.arg >> 32) as u32 as u64;
         match (frame.kind, self.current) {
             (kind::MORE, Some(current)) => self.part(chan, frame, current),
+            (kind::NOTE, None) => Ok(Ok(self.noted(frame)?)),
             (kind::HEAD, None) if frame.len as u64 <= extra => {
-                match self.match_recv(extra) {
+                match self.match_recv(chan, extra) {
                     Ok(Some(_)) => {}
                     Ok(None) => return Ok(Ok(Step::Idle)),
                     Err(failed) => return Ok(Err(failed)),
                 }
-                let current = Current { write: None, flags: frame.flags, got: 0, total: extra };
+                let note = std::mem::take(&mut self.note);
+                let current = Current { write: None, flags: frame.flags, note, got: 0, total: extra };
                 self.part(chan, frame, current)
             }
             (kind::PULL, None) => self.pull(chan, link, frame, extra),
+            _ if self.note.flags != 0 => Err(Nonsense),
+            (kind::WRITTEN, None) => self.written(chan, frame),
+            (kind::ATOMIC, None) => self.atomic(chan, frame),
             (kind::WRITE, None) => {
                 let target = self.target(frame)?;
                 let right = Access::REMOTE_WRITE;
@@ -356,11 +406,11 @@ impl Rx {
                     return Ok(Err(Failed { here: None, there: CompletionStatus::REMOTE_ACCESS }));
                 }
                 self.advance(frame);
-                if target.len == 0 {
+                if target.len != 0 {
+                    let (total, flags, note) = (target.len, frame.flags, Note::default());
+                    self.current = Some(Current { write: Some(target), flags, note, got: 0, total });
+                } else if frame.flags & UNFINISHED == 0 {
                     self.finish_request(chan);
-                } else {
-                    let total = target.len;
-                    self.current = Some(Current { write: Some(target), flags: 0, got: 0, total });
                 }
                 Ok(Ok(Step::Again))
             }
@@ -375,7 +425,7 @@ impl Rx {
                     }
                     return Ok(Err(Failed { here: None, there: CompletionStatus::REMOTE_ACCESS }));
                 }
-                self.reads.push_back(Reading { target, tag: self.completed, sent: 0 });
+                self.reads.push_back(Reading { target, tag: self.completed, sent: 0, value: None });
                 self.advance(frame);
                 self.finish_request(chan);
                 Ok(Ok(Step::Again))
@@ -424,11 +474,18 @@ impl Rx {
             return Ok(Ok(Step::Again));
         }
         self.current = None;
-        self.finish_request(chan);
         if current.write.is_some() {
+            if current.flags & UNFINISHED == 0 {
+                self.finish_request(chan);
+            }
             return Ok(Ok(Step::Again));
         }
-        Ok(Ok(Step::Completion(self.received(chan, recv.token, current.total, current.flags))))
+        if let Err(failed) = self.end_window(chan, current.note) {
+            return Ok(Err(failed));
+        }
+        self.finish_request(chan);
+        let done = self.received(chan, recv.token, current.total, current.flags, current.note);
+        Ok(Ok(Step::Completion(done)))
     }
 
     /// A message that lies in the peer's memory.
@@ -439,7 +496,7 @@ impl Rx {
         frame: &Frame,
         len: u64,
     ) -> Result<Result<Step, Failed>, Nonsense> {
-        let recv = match self.match_recv(len) {
+        let recv = match self.match_recv(chan, len) {
             Ok(Some(recv)) => recv,
             Ok(None) => return Ok(Ok(Step::Idle)),
             Err(failed) => return Ok(Err(failed)),
@@ -462,8 +519,12 @@ impl Rx {
             return Ok(Ok(Step::Idle));
         }
         rings.from.advance(frame);
+        let note = std::mem::take(&mut self.note);
+        if let Err(failed) = self.end_window(chan, note) {
+            return Ok(Err(failed));
+        }
         self.finish_request(chan);
-        Ok(Ok(Step::Completion(self.received(chan, recv.token, len, frame.flags))))
+        Ok(Ok(Step::Completion(self.received(chan, recv.token, len, frame.flags, note))))
     }
 
     /// Sends what was asked for, as far as there is room.
@@ -481,11 +542,16 @@ impl Rx {
             let Some(slot) = slot else { break };
             let part = Target { addr: addr + reading.sent, len: piece, rkey };
             let to = rings.answer_memory.payload(slot.at);
-            let done = chan.dev.keys.access(&part, Access::REMOTE_READ, chan.attr.domain, |from| {
-                // SAFETY: a reserved slot has room for the piece; the source is a live registration, which the
-                // table's lock keeps.
-                unsafe { std::ptr::copy(from, to, piece as usize) }
-            });
+            if let Some(value) = reading.value {
+                // SAFETY: a reserved slot has room for the piece, which is eight bytes.
+                unsafe { to.cast::<u64>().write_unaligned(value) };
+            }
+            let done = reading.value.is_some()
+                || chan.dev.keys.access(&part, Access::REMOTE_READ, chan.attr.domain, |from| {
+                    // SAFETY: a reserved slot has room for the piece; the source is a live registration, which the
+                    // table's lock keeps.
+                    unsafe { std::ptr::copy(from, to, piece as usize) }
+                });
             if !done {
                 // The registration ended in the middle. The counter has passed this read, so the peer sees the
                 // connection break.

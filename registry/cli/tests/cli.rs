@@ -17,7 +17,9 @@ fn qual(number: u32) -> String {
 #[test]
 fn help_lists_every_command_for_people_and_no_other() {
     let help = dat(&["--help"]).ok().out;
-    for command in ["providers", "info", "explain", "check", "ping", "perf", "conformance", "inspect", "stats"] {
+    for command in
+        ["providers", "info", "explain", "check", "ping", "perf", "conformance", "inspect", "stats"]
+    {
         assert!(help.contains(&format!("\n  {command} ")), "{command} in:\n{help}");
     }
     assert!(!help.contains("\n  peer ") && !help.contains("conformance-peer"), "{help}");

@@ -270,7 +270,7 @@ mod tests {
         let (_root, environment) = world(&[]);
         let (entries, _) = layered(&environment).expect("valid");
         let names: Vec<_> = entries.iter().map(|entry| entry.name.as_str()).collect();
-        assert_eq!(names, ["loopback0", "shm0"]);
+        assert_eq!(names, ["ibverbs0", "loopback0", "ofi-rdm", "ofi-tcp", "shm0"]);
         assert!(entries.iter().all(|entry| entry.layer == Layer::Default));
     }
 

@@ -174,7 +174,7 @@ fn the_default_file_and_every_example_in_the_documentation_are_valid() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let registry = Registry::from_file(&root.join("plugins.toml")).expect("valid");
     let names: Vec<_> = registry.entries().iter().map(|entry| entry.name.as_str()).collect();
-    assert_eq!(names, ["loopback0", "shm0"]);
+    assert!(["loopback0", "shm0"].iter().all(|name| names.contains(name)), "{names:?}");
     let page = std::fs::read_to_string(root.join("docs/plugins-toml.md")).expect("read");
     let blocks: Vec<&str> =
         page.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();

@@ -108,8 +108,13 @@ impl Subject {
 
     /// An adapter whose calls named by `fault` fail.
     pub(crate) fn open_faulty(&self, fault: &str) -> Result<Ia, Stop> {
+        self.open_param("fail", fault)
+    }
+
+    /// An adapter with another parameter, which the provider may not know.
+    pub(crate) fn open_param(&self, key: &str, value: &str) -> Result<Ia, Stop> {
         let mut config = self.config.clone();
-        config.params.insert("fail".into(), fault.into());
+        config.params.insert(key.into(), value.into());
         open(&self.plugin, &config)
     }
 }

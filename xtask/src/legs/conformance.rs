@@ -105,7 +105,8 @@ fn write(file: &Path, text: &str) -> Result<(), String> {
 /// The matrix, and every clause that did not simply pass.
 fn page(reports: &[Value]) -> String {
     let mut out = String::from(
-        "# Conformance\n\nWritten by `cargo xtask conformance --save`. Clauses of the contract for each provider.\n\n\
+        "# Conformance\n\nWritten by `cargo xtask conformance --save`. Clauses of the contract (C) and tests at the plugin interface \
+         (P) for each provider. The same of any other one: `dat conformance NAME`.\n\n\
          | provider | clauses | run | passed | expected failures | not supported | failed |\n|---|---|---|---|---|---|---|\n",
     );
     for report in reports {
@@ -144,6 +145,19 @@ fn page(reports: &[Value]) -> String {
                 "- {number} {}: {title} ({})",
                 text(&clause["verdict"]),
                 text(&clause["message"])
+            );
+        }
+    }
+    if let Some(report) = reports.first() {
+        out.push_str(
+            "\n## Ruled out by Rust's types\n\nCalls these clauses are about cannot be written in Rust.\n\n",
+        );
+        for clause in list(&report["ruled_out_by_types"]) {
+            let _ = writeln!(
+                out,
+                "- C-{:03}: {}",
+                clause["clause"].as_u64().unwrap_or(0),
+                text(&clause["reason"])
             );
         }
     }
@@ -200,5 +214,6 @@ mod tests {
         assert!(page.contains("| shm0 | 3 | 2 | 1 | 0 | 1 | 1 |"), "{page}");
         assert!(page.contains("3 not written yet, 1 ruled out"), "{page}");
         assert!(page.contains("- C-002 failed: b (seen c)") && !page.contains("C-001"), "{page}");
+        assert!(page.contains("- C-009: no null"), "{page}");
     }
 }

@@ -46,7 +46,7 @@ pub fn insert<T: Object>(id: ObjectId, provider: *const Provider, object: T) -> 
 
 /// What a handle stands for, as long as `guard` lives; `None` for a null, freed, foreign or wrong-kind handle.
 #[inline]
-pub fn get<'a, T: Object>(_guard: &'a Guard, handle: Handle) -> Option<&'a T> {
+pub fn get<T: Object>(_guard: &Guard, handle: Handle) -> Option<&T> {
     let object = cells::object(handle, T::KIND)?;
     // SAFETY: the cell is of this kind, so `insert::<T>` made the object; `remove` waits for readers that came before
     // it to leave their guard before it drops it.

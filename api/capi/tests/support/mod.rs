@@ -70,10 +70,7 @@ pub fn finish(command: &mut Command) -> (Option<i32>, String) {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the program starts");
-    let readers = [
-        reader(child.stdout.take().expect("piped")),
-        reader(child.stderr.take().expect("piped")),
-    ];
+    let readers = [reader(child.stdout.take().expect("piped")), reader(child.stderr.take().expect("piped"))];
     let status = wait(&mut child);
     let output: String = readers.into_iter().map(|reader| reader.join().unwrap_or_default()).collect();
     (status, output)

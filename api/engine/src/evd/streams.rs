@@ -98,8 +98,7 @@ impl Streams {
         if totals.dto == 0 {
             return Ok(totals);
         }
-        let others =
-            evd.flags.contains(EvdFlags::SOFTWARE) || evd.is_pinned() || totals.all > totals.dto;
+        let others = evd.flags.contains(EvdFlags::SOFTWARE) || evd.is_pinned() || totals.all > totals.dto;
         if others && totals.mode != CompletionFlags::EVD_THRESHOLD {
             return Err(format!(
                 "event dispatcher {} also takes other events than completions, so completions must use \

@@ -109,9 +109,12 @@ impl Side {
     }
 
     pub fn recv(&self, token: u64, offset: u64, len: u32) {
+        assert_eq!(self.try_recv(token, offset, len), Status::OK);
+    }
+
+    pub fn try_recv(&self, token: u64, offset: u64, len: u32) -> Status {
         let segment = self.segment(offset, len);
-        let status = self.channel().post_recv(PostFlag::NONE, token, &[segment], len.into());
-        assert_eq!(status, Status::OK);
+        self.channel().post_recv(PostFlag::NONE, token, &[segment], len.into())
     }
 
     pub fn send(&self, token: u64, offset: u64, len: u32) {

@@ -61,6 +61,9 @@ pub(super) fn load(library: libloading::os::unix::Library, noted: (u32, u32)) ->
             format!("the module is for interface {}.{}, the note for {}.{}", abi.0, abi.1, noted.0, noted.1);
         return Err(broken(what));
     }
+    if module.reserved != 0 {
+        return Err(broken("the module has a reserved word that is not 0".into()));
+    }
     let text = |what: &str, text: Str| {
         if text.len > MOST_TEXT || (text.len > 0 && text.ptr.is_null()) {
             return Err(broken(format!("the {what} makes no sense")));

@@ -136,6 +136,21 @@ pub(super) fn pull(link: &Link, list: &List, segs: &[Stretch]) -> bool {
     true
 }
 
+/// Executes an atomic operation on the word at `at`, which [`Maps::address`] gave. `false`: it is not aligned.
+pub(super) fn atomic(at: *mut u8, [operand, swap]: [u64; 2], is_swap: bool, segs: &[Stretch]) -> bool {
+    // SAFETY: the mapping has eight bytes at `at`, to be written, and lives as long as the peer object the caller holds.
+    let word = unsafe { Stretch::new(at as usize, 8) };
+    let old = match is_swap {
+        true => dat_kit::copy::compare_swap(word, operand, swap),
+        false => dat_kit::copy::fetch_add(word, operand),
+    };
+    let Some(old) = old else { return false };
+    let bytes = old.to_ne_bytes();
+    // SAFETY: the bytes are there, as many as that.
+    unsafe { bytes::scatter(bytes.as_ptr(), 8, segs, 0) };
+    true
+}
+
 /// Copies between `segs` and `len` bytes at `at`, which [`Maps::address`] gave.
 pub(crate) fn copy(at: *mut u8, len: usize, segs: &[Stretch], read: bool) {
     if read {

@@ -8,7 +8,7 @@ mod target;
 
 pub(crate) use cma::{MOST as CMA_MOST, try_nonce};
 pub(crate) use mapped::Maps;
-pub(crate) use target::{List, Part, Target};
+pub(crate) use target::{Atomic, List, Part, Target};
 
 use std::sync::atomic::Ordering;
 
@@ -42,11 +42,46 @@ pub(crate) fn execute(chan: &Chan, link: &Link, entry: &Entry, segs: &[Stretch],
     if entry.total == 0 {
         return Outcome::Done(CompletionStatus::SUCCESS);
     }
+    let right = if read { Access::REMOTE_READ } else { Access::REMOTE_WRITE };
+    with_key(chan, link, entry, right, |found| reach(chan, link, entry, segs, read, found))
+}
+
+/// Executes an atomic operation, if that can be done from here: where the word is mapped. The kernel has no such access.
+pub(crate) fn execute_atomic(chan: &Chan, link: &Link, entry: &Entry, segs: &[Stretch]) -> Outcome {
+    if !entry.remote_addr.is_multiple_of(8) {
+        return Outcome::Done(CompletionStatus::REMOTE_ACCESS);
+    }
+    with_key(chan, link, entry, Access::REMOTE_ATOMIC, |found| {
+        if found.map == 0 || chan.dev.params.one_sided == OneSided::Cma {
+            return Outcome::Target;
+        }
+        let offset = found.offset + (entry.remote_addr - found.addr);
+        match link.peer.maps.address(found.map, offset, 8, true) {
+            mapped::Place::At(at) => match mapped::atomic(at, entry.operands, entry.is_swap(), segs) {
+                true => Outcome::Done(CompletionStatus::SUCCESS),
+                false => Outcome::Done(CompletionStatus::REMOTE_ACCESS),
+            },
+            mapped::Place::Ask => {
+                link.ask_for(found.map, true);
+                Outcome::Later
+            }
+            mapped::Place::Refused => Outcome::Target,
+        }
+    })
+}
+
+/// Calls `f` with what a request's key names, if it is good; the peer's deregistration waits until that is over.
+fn with_key(
+    chan: &Chan,
+    link: &Link,
+    entry: &Entry,
+    right: Access,
+    f: impl FnOnce(&Found) -> Outcome,
+) -> Outcome {
     let mode = chan.dev.params.one_sided;
     let Some(keys) = link.peer.keys.as_ref().filter(|_| mode != OneSided::Target) else {
         return Outcome::Target;
     };
-    let right = if read { Access::REMOTE_READ } else { Access::REMOTE_WRITE };
     // From here to the end of the copy the peer's deregistration waits for us.
     let own = link.segment.own();
     let busy = own.busy.load(Ordering::Relaxed);
@@ -59,7 +94,7 @@ pub(crate) fn execute(chan: &Chan, link: &Link, entry: &Entry, segs: &[Stretch],
     }
     let outcome = match keys.find(entry.rkey, entry.remote_addr, entry.total, right, link.hello.domain) {
         None => Outcome::Done(CompletionStatus::REMOTE_ACCESS),
-        Some(found) => reach(chan, link, entry, segs, read, &found),
+        Some(found) => f(&found),
     };
     own.busy.store(busy.wrapping_add(2), Ordering::Release);
     outcome

@@ -39,6 +39,41 @@ impl Target {
     }
 }
 
+/// An atomic operation on a word of the executing side.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Atomic {
+    pub(crate) target: Target,
+    pub(crate) operands: [u64; 2],
+    pub(crate) swap: bool,
+}
+
+impl Atomic {
+    /// Its size in a frame.
+    pub(crate) const BYTES: usize = Target::BYTES + 24;
+
+    /// # Safety
+    /// [`Atomic::BYTES`] bytes are writable at `to`.
+    pub(crate) unsafe fn store(self, to: *mut u8) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.target.store(to);
+            let rest = [self.operands[0], self.operands[1], self.swap as u64];
+            to.add(Target::BYTES).cast::<[u64; 3]>().write_unaligned(rest);
+        }
+    }
+
+    /// # Safety
+    /// [`Atomic::BYTES`] bytes are readable at `from`, which is aligned to 8.
+    pub(crate) unsafe fn load(from: *const u8) -> Atomic {
+        // SAFETY: the caller's promise. Read once each, as the peer may write meanwhile.
+        unsafe {
+            let target = Target::load(from);
+            let [operand, swap, is_swap] = from.add(Target::BYTES).cast::<[u64; 3]>().read_volatile();
+            Atomic { target, operands: [operand, swap], swap: is_swap != 0 }
+        }
+    }
+}
+
 /// The most segments a message that is pulled has.
 const MAX: usize = 16;
 

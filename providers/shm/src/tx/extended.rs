@@ -18,6 +18,11 @@ impl Entry {
         }
     }
 
+    /// Whether it is a comparison with exchange.
+    pub(crate) fn is_swap(&self) -> bool {
+        self.opcode == Opcode::CMP_SWAP
+    }
+
     /// Whether its completion is to be kept silent.
     pub(super) fn is_silent(&self) -> bool {
         self.status == CompletionStatus::SUCCESS && self.flags.contains(PostFlag::UNSIGNALLED)
@@ -25,7 +30,12 @@ impl Entry {
 }
 
 impl Tx {
-    pub(crate) fn post_atomic(&mut self, chan: &Chan, link: Option<&Link>, request: &AtomicRequest) -> Status {
+    pub(crate) fn post_atomic(
+        &mut self,
+        chan: &Chan,
+        link: Option<&Link>,
+        request: &AtomicRequest,
+    ) -> Status {
         let Some(link) = link.filter(|_| self.on) else { return Status::NOT_CONNECTED };
         if !matches!(request.opcode, Opcode::FETCH_ADD | Opcode::CMP_SWAP) || request.sink.len() != 8 {
             return Status::INVALID;
@@ -128,7 +138,7 @@ impl Tx {
                 let atomic = one_sided::Atomic {
                     target: one_sided::Target { addr: entry.remote_addr, len: 8, rkey: entry.rkey },
                     operands: entry.operands,
-                    swap: entry.opcode == Opcode::CMP_SWAP,
+                    swap: entry.is_swap(),
                 };
                 let len = one_sided::Atomic::BYTES;
                 match self.frame(chan, link, kind::ATOMIC, 0, 8, len, Payload::Atomic(atomic)) {

@@ -190,7 +190,8 @@ fn qos_missing(t: &Bench) -> Outcome {
 }
 
 fn qos_refused(t: &Bench) -> Outcome {
-    let (a, b) = t.pair()?;
+    let (a, b) = (super::b_connect::generous_side(t)?, t.remote()?);
+    join(&a, &b)?;
     let qos = super::b_connect::qos_only_here(&a, &b)?;
     let (ep, conn) = a.separate_ep()?;
     ep.dup_connect(&a.ep, Timeout::from(t.long()), b"", qos)?;

@@ -1,0 +1,242 @@
+//! Two devices over a real libfabric: what strangers and dead peers do to them. Without libfabric the tests say that they
+//! did not run.
+
+use std::io::Write;
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dat_libfabric::Libfabric;
+use dat_plugin::host::{Channel, Device, Listener, Memory, Plugin, Queue, Remote, SpanTable};
+use dat_plugin::{
+    Access, ChannelAttr, Completion, CompletionStatus, Config, ConnectParam, Event, EventKind, Opcode,
+    PostFlag, Status,
+};
+
+const MSG: &[(&str, &str)] = &[("fabric", "tcp"), ("endpoint", "msg"), ("address", "127.0.0.1")];
+const RDM: &[(&str, &str)] = &[("fabric", "tcp;ofi_rxm"), ("endpoint", "rdm"), ("address", "127.0.0.1")];
+
+const LONG: Duration = Duration::from_secs(20);
+
+#[test]
+fn garbage_at_a_connected_port_harms_nobody() {
+    garbage(MSG);
+}
+
+#[test]
+fn garbage_at_a_datagram_port_harms_nobody() {
+    garbage(RDM);
+}
+
+#[test]
+fn a_silent_peer_is_given_up_connected() {
+    silence(MSG);
+}
+
+#[test]
+fn a_silent_peer_is_given_up_datagrams() {
+    silence(RDM);
+}
+
+#[test]
+fn a_fabric_that_is_not_there_is_refused_by_name() {
+    let Err(failure) = open(&[("fabric", "warp")], "0") else { panic!("opened") };
+    let there = installed();
+    assert_eq!(failure.status, Status::NO_DEVICE, "{failure}");
+    assert!(failure.message.contains(if there { "\"warp\"" } else { "libfabric.so.1" }), "{failure}");
+}
+
+#[test]
+fn probing_names_the_library_and_each_fabric() {
+    let config = Config { ia_name: "ofi".into(), ..Config::default() };
+    let probes = Plugin::of::<Libfabric>().probe(&config);
+    let first = probes.first().expect("at least the library");
+    assert_eq!(first.candidate, "libfabric");
+    if installed() {
+        assert!(first.usable && first.reason.contains("libfabric.so"), "{first:?}");
+        assert!(probes.iter().any(|probe| probe.candidate == "tcp (msg)" && probe.usable), "{probes:?}");
+        assert!(probes.iter().any(|probe| probe.candidate == "tcp;ofi_rxm (rdm)" && probe.usable), "{probes:?}");
+    }
+}
+
+/// Strangers say anything at a port, before and while a peer uses it.
+fn garbage(params: &[(&str, &str)]) {
+    let Some((a, b)) = pair_of_devices(params, "0") else { return };
+    let listener = b.device.listen(0, 9).expect("a port");
+    let at: SocketAddr = format!("127.0.0.1:{}", listener.port()).parse().expect("an address");
+    let mut random = 0x2545_F491_4F6C_DD1Du64;
+    for round in 0..150usize {
+        if let Ok(mut stranger) = TcpStream::connect(at) {
+            let bytes: Vec<u8> = (0..round * 3)
+                .map(|_| {
+                    random ^= random << 13;
+                    random ^= random >> 7;
+                    random ^= random << 17;
+                    random as u8
+                })
+                .collect();
+            let _ = stranger.write_all(&bytes);
+        }
+        assert!(a.poll().is_none());
+        assert_eq!(b.poll().map(|event| event.kind), None, "a stranger became a request");
+    }
+    let [a, b] = connect(a, b, &listener);
+    exchange(&a, &b);
+}
+
+/// A peer whose device nobody drives says nothing any more, as one behind a pulled cable.
+fn silence(params: &[(&str, &str)]) {
+    let Some((a, b)) = pair_of_devices(params, "400") else { return };
+    let listener = b.device.listen(0, 9).expect("a port");
+    let [a, b] = connect(a, b, &listener);
+    exchange(&a, &b);
+    let start = Instant::now();
+    let told = a.until("the end", |event| event.kind == EventKind::BROKEN);
+    assert_eq!(told.user, a.user);
+    // Time of the system's scheduling, and a last sign of life just before.
+    assert!(start.elapsed() < Duration::from_secs(5), "after {:?}", start.elapsed());
+    assert_eq!(a.send(1), Status::NOT_CONNECTED);
+    drop(b);
+}
+
+fn exchange(a: &End, b: &End) {
+    for token in 0..10 {
+        assert_eq!(b.recv(token), Status::OK);
+        assert_eq!(a.send(token), Status::OK);
+        for (queue, end) in [(&b.recvs, b), (&a.sends, a)] {
+            let done = end.completion(queue, [a, b]);
+            assert_eq!((done.token, done.status), (token, CompletionStatus::SUCCESS));
+        }
+    }
+}
+
+struct End {
+    channel: Channel,
+    sends: Arc<Queue>,
+    recvs: Arc<Queue>,
+    spans: SpanTable,
+    context: u32,
+    memory: Memory,
+    device: Device,
+    user: u64,
+}
+
+const ROOM: u64 = 4096;
+
+impl End {
+    fn new(device: Device, user: u64) -> End {
+        let queue = || Arc::new(device.open_queue(64).expect("a queue"));
+        let (sends, recvs) = (queue(), queue());
+        let attr = ChannelAttr {
+            user,
+            send_user: user + 1,
+            recv_user: user + 2,
+            domain: 5,
+            max_requests: 16,
+            max_recvs: 16,
+            max_request_segments: 1,
+            max_recv_segments: 1,
+            max_reads_out: 1,
+            max_reads_in: 1,
+            max_message: ROOM,
+            ..ChannelAttr::default()
+        };
+        let channel = device.open_channel(&attr, Some(&sends), Some(&recvs), None).expect("a channel");
+        let memory = Memory::heap(ROOM as usize);
+        let registration = device.register(memory.clone(), Access(0x33), 5).expect("registered");
+        let spans = SpanTable::new();
+        let Ok(context) = spans.insert(registration) else { panic!("no room in a new table") };
+        End { channel, sends, recvs, spans, context, memory, device, user }
+    }
+
+    fn segment(&self, access: Access) -> dat_plugin::Segment {
+        self.spans.segment(self.context, self.memory.addr(), 64, 5, access).expect("registered")
+    }
+
+    fn send(&self, token: u64) -> Status {
+        let segment = [self.segment(Access::LOCAL_READ)];
+        self.channel.post(Opcode::SEND, PostFlag::NONE, token, &segment, 64, Remote::default())
+    }
+
+    fn recv(&self, token: u64) -> Status {
+        self.channel.post_recv(PostFlag::NONE, token, &[self.segment(Access::LOCAL_WRITE)], 64)
+    }
+
+    fn poll(&self) -> Option<Event> {
+        let mut out = [Event::new(EventKind(0), 0)];
+        (self.device.poll_events(&mut out) == 1).then_some(out[0])
+    }
+
+    fn until(&self, what: &str, wanted: impl Fn(&Event) -> bool) -> Event {
+        let start = Instant::now();
+        loop {
+            if let Some(event) = self.poll().filter(&wanted) {
+                return event;
+            }
+            assert!(start.elapsed() < LONG, "did not come: {what}");
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+
+    fn completion(&self, queue: &Queue, ends: [&End; 2]) -> Completion {
+        let start = Instant::now();
+        let mut out = [Completion::default()];
+        loop {
+            for end in ends {
+                assert!(end.poll().is_none(), "an event that should not be there");
+            }
+            if queue.poll(&mut out) == 1 {
+                return out[0];
+            }
+            assert!(start.elapsed() < LONG, "no completion");
+        }
+    }
+}
+
+fn open(params: &[(&str, &str)], keepalive: &str) -> Result<Device, dat_plugin::Failure> {
+    let mut all: std::collections::BTreeMap<String, String> =
+        params.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
+    all.insert("keepalive_ms".into(), keepalive.into());
+    Plugin::of::<Libfabric>().open(&Config { ia_name: "ofi".into(), params: all })
+}
+
+fn installed() -> bool {
+    libfabric_sys::Library::get().is_ok()
+}
+
+/// `None`: there is no libfabric.
+fn pair_of_devices(params: &[(&str, &str)], keepalive: &str) -> Option<(End, End)> {
+    if !installed() {
+        println!("NOT RUN: libfabric is not installed (Debian: libfabric1)");
+        let required = std::env::var_os("DAT_REQUIRE_LIBFABRIC").is_some();
+        assert!(!required, "DAT_REQUIRE_LIBFABRIC is set, and there is no libfabric");
+        return None;
+    }
+    let device = || open(params, keepalive).expect("a device");
+    Some((End::new(device(), 100), End::new(device(), 200)))
+}
+
+fn connect(a: End, b: End, listener: &Listener) -> [End; 2] {
+    let param = ConnectParam { addr: b.device.attr().address, port: listener.port(), qos: 0, data: b"hello" };
+    a.channel.connect(&param).expect("begins");
+    let start = Instant::now();
+    let mut up = [false; 2];
+    while up != [true; 2] {
+        for (index, end) in [&a, &b].into_iter().enumerate() {
+            match end.poll() {
+                None => {}
+                Some(event) if event.kind == EventKind::REQUEST => {
+                    assert_eq!(event.data(), b"hello");
+                    b.channel.accept(event.request, b"").expect("accepts");
+                }
+                Some(event) => {
+                    assert_eq!((event.kind, event.user), (EventKind::ESTABLISHED, end.user));
+                    up[index] = true;
+                }
+            }
+        }
+        assert!(start.elapsed() < LONG, "not connected");
+        std::thread::sleep(Duration::from_micros(100));
+    }
+    [a, b]
+}
