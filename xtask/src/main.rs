@@ -76,9 +76,9 @@ const COMMANDS: [Command; 16] = [
     Command { name: "deps", options: &[], about: "check which crate depends on which", run: |_| deps::run() },
     Command {
         name: "capi",
-        options: &[],
-        about: "lay out the C library for uDAPL programs: target/capi/{lib,include}",
-        run: |_| capi::run(),
+        options: &["--programs"],
+        about: "lay out the C library: target/capi/{lib,include}; --programs runs uDAPL programs over it",
+        run: |options| if has(options, "--programs") { legs::capi::run() } else { capi::run() },
     },
     Command {
         name: "conformance",

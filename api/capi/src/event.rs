@@ -8,27 +8,38 @@ use crate::abi::{self, Handle, NULL};
 use crate::handle;
 use crate::object::{Cr, CrKept, Ep, EpKept, Evd, Ia};
 
-/// The C form of an event taken from `evd`.
+/// Writes the C form of an event taken from `evd`. The extension area is written for the extension's events alone, as in
+/// the reference: it is half of an event, and this is the hot path.
+///
+/// # Safety
+/// `out` is valid for a write.
 #[inline]
-pub fn convert(evd: &Evd, handle: Handle, event: dat_types::Event) -> abi::Event {
-    match event.data {
+pub unsafe fn write(evd: &Evd, handle: Handle, event: dat_types::Event, out: *mut abi::Event) {
+    let (number, data) = match event.data {
         EventData::Dto(done) => {
-            let ep_handle = handle::of(done.ep);
             let data = abi::DtoData {
-                ep_handle,
+                ep_handle: handle::of(done.ep),
                 user_cookie: done.cookie,
                 status: done.status as u32,
                 transfered_length: done.length as u32,
                 operation: done.operation as u32,
                 rmr_context: done.invalidated().unwrap_or(0),
             };
-            let mut event = event_of(event_number::DTO, handle, abi::EventData { dto: data });
+            let mut number = event_number::DTO;
             if done.operation.is_extension() {
-                extend(&mut event, &done);
+                number = event_number::EXTENSION_DTO;
+                // SAFETY: valid, says the caller.
+                unsafe { (&raw mut (*out).extension).write(extension(&done)) };
             }
-            event
+            (number, abi::EventData { dto: data })
         }
-        _ => other(evd, handle, event),
+        _ => other(evd, event),
+    };
+    // SAFETY: valid, says the caller.
+    unsafe {
+        (&raw mut (*out).event_number).write(number);
+        (&raw mut (*out).evd_handle).write(handle);
+        (&raw mut (*out).event_data).write(data);
     }
 }
 
@@ -40,10 +51,9 @@ pub mod event_number {
     pub const EXTENSION_DTO: u32 = 0x40000;
 }
 
-/// The extension's part of a completion: what kind it is, and the immediate value.
+/// The extension's part of a completion: what kind it is, how it ended, and the immediate value.
 #[cold]
-fn extend(event: &mut abi::Event, done: &DtoCompletion) {
-    event.event_number = event_number::EXTENSION_DTO;
+fn extension(done: &DtoCompletion) -> [u64; 8] {
     let kind = match done.operation {
         DtoOperation::FetchAdd => 0,
         DtoOperation::CmpSwap => 1,
@@ -51,10 +61,11 @@ fn extend(event: &mut abi::Event, done: &DtoCompletion) {
         DtoOperation::RecvImmed => 3,
         _ => 4,
     };
-    // The first twelve bytes of the area: kind, status, value.
-    let status = u64::from(!done.status.is_success());
-    event.extension[0] = u64::from_ne_bytes(pair(kind, status as u32));
-    event.extension[1] = u64::from_ne_bytes(pair(done.immediate().unwrap_or(0), 0));
+    let status = u32::from(!done.status.is_success());
+    let mut area = [0; 8];
+    area[0] = u64::from_ne_bytes(pair(kind, status));
+    area[1] = u64::from_ne_bytes(pair(done.immediate().unwrap_or(0), 0));
+    area
 }
 
 fn pair(first: u32, second: u32) -> [u8; 8] {
@@ -63,13 +74,8 @@ fn pair(first: u32, second: u32) -> [u8; 8] {
     [a, b, c, d, e, f, g, h]
 }
 
-#[inline]
-fn event_of(number: u32, evd_handle: Handle, event_data: abi::EventData) -> abi::Event {
-    abi::Event { event_number: number, evd_handle, event_data, extension: [0; 8] }
-}
-
 #[cold]
-fn other(evd: &Evd, handle: Handle, event: dat_types::Event) -> abi::Event {
+fn other(evd: &Evd, event: dat_types::Event) -> (u32, abi::EventData) {
     let number = event.number();
     let data = match event.data {
         EventData::RmrBind { rmr, cookie, status } => abi::EventData {
@@ -96,9 +102,10 @@ fn other(evd: &Evd, handle: Handle, event: dat_types::Event) -> abi::Event {
             abi::EventData { connect: keep_data(ep, private_data) }
         }
         EventData::Async { object, reason } => {
-            let dat_handle = match object == evd.ia.engine.id() {
-                true => evd.ia.handle(),
-                false => handle::of(object),
+            let address = handle::of(object);
+            let dat_handle = match handle::kind(address) {
+                Some(abi::Kind::Ia) => handle::number_of(address).unwrap_or(address),
+                _ => address,
             };
             abi::EventData { asynch: abi::AsyncData { dat_handle, reason: reason_of(dat_handle, reason) } }
         }
@@ -106,7 +113,7 @@ fn other(evd: &Evd, handle: Handle, event: dat_types::Event) -> abi::Event {
         // Newer kinds have no C form.
         _ => abi::EventData { software: NULL },
     };
-    event_of(number, handle, data)
+    (number, data)
 }
 
 /// The reserved service point whose one request this is. It is spent; the reference names it all the same, and programs

@@ -135,10 +135,8 @@ impl<T> Lock<T> {
     #[inline(never)]
     fn lock_slowly(&self, me: usize) -> Guard<'_, T> {
         let mut looks = 0;
-        while self.held.swap(true, Ordering::Acquire) {
-            while self.held.load(Ordering::Relaxed) {
-                relax(&mut looks);
-            }
+        while !self.hold() {
+            relax(&mut looks);
         }
         self.taken(me);
         while self.is_inside() {
@@ -149,13 +147,19 @@ impl<T> Lock<T> {
 
     #[inline(never)]
     fn try_slowly(&self, me: usize) -> Option<Guard<'_, T>> {
-        if self.held.swap(true, Ordering::Acquire) {
+        if !self.hold() {
             return None;
         }
         self.taken(me);
         // Made also when somebody is inside: then its drop opens the lock again.
         let guard = self.guard(&self.held);
         (!self.is_inside()).then_some(guard)
+    }
+
+    /// Takes `held`.
+    fn hold(&self) -> bool {
+        // Not an exchange without condition: one that fails must not write, or holders and waiters fight for the line.
+        self.held.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
     /// A favourite of now or before has it, or is just finding out that it is none.

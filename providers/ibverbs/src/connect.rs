@@ -169,7 +169,7 @@ impl Chan {
         match status::meaning(event.kind) {
             CmMeaning::Step => {
                 if let Err(failed) = self.step(&mut control, event) {
-                    self.finish(&mut control, failed);
+                    self.finish(&mut control, Event::new(failed, user));
                 }
             }
             CmMeaning::End { connecting: end, .. } if connecting => {
@@ -196,20 +196,20 @@ impl Chan {
     }
 
     /// The next step of connecting or accepting; the error is how the attempt ends.
-    fn step(self: &Arc<Chan>, control: &mut Control, event: &CmEvent) -> Result<(), Event> {
+    fn step(self: &Arc<Chan>, control: &mut Control, event: &CmEvent) -> Result<(), EventKind> {
         let dev = &self.dev;
-        let end = |kind| Event::new(kind, self.attr.user);
+        let news = |kind| Event::new(kind, self.attr.user);
         let log = |what: &str, error: &io::Error| tracing::debug!(ia = %dev.params.ia_name, %error, "{what}");
         let Some(id) = &control.id else { return Ok(()) };
         let next = match (event.kind, &control.phase) {
             (RDMA_CM_EVENT_ADDR_RESOLVED, Phase::Resolving(_)) => {
                 if id.device().is_none_or(|(name, port)| name != dev.name || port != dev.port) {
                     tracing::warn!(ia = %dev.params.ia_name, "the peer is reached by another device than this one");
-                    return Err(end(EventKind::UNREACHABLE));
+                    return Err(EventKind::UNREACHABLE);
                 }
                 id.resolve_route(dev.params.resolve_timeout_ms).map_err(|error| {
                     log("the route to a peer", &error);
-                    end(EventKind::UNREACHABLE)
+                    EventKind::UNREACHABLE
                 })?;
                 return Ok(());
             }
@@ -217,7 +217,7 @@ impl Chan {
                 let (reads_in, reads_out) = self.reads();
                 id.connect(&self.conn_param(&attempt.data, reads_in, reads_out)).map_err(|error| {
                     log("a connection request", &error);
-                    end(EventKind::UNREACHABLE)
+                    EventKind::UNREACHABLE
                 })?;
                 Phase::Connecting
             }
@@ -229,15 +229,15 @@ impl Chan {
                 up.map_err(|error| {
                     log("a queue pair could not be brought up", &error);
                     let _ = id.reject(false, &[]);
-                    end(EventKind::REFUSED)
+                    EventKind::REFUSED
                 })?;
                 self.live.store(true, Ordering::Release);
                 let data = dev.params.style.unwrap(&event.data, private::ACCEPT);
-                dev.push_event(Some(self), end(EventKind::ESTABLISHED).with_data(data));
+                dev.push_event(Some(self), news(EventKind::ESTABLISHED).with_data(data));
                 Phase::Live
             }
             (RDMA_CM_EVENT_ESTABLISHED, Phase::Accepting) => {
-                dev.push_event(Some(self), end(EventKind::ESTABLISHED));
+                dev.push_event(Some(self), news(EventKind::ESTABLISHED));
                 Phase::Live
             }
             _ => return Ok(()),

@@ -73,8 +73,9 @@ pub fn run() -> Report {
 fn test_program() -> Result<PathBuf, String> {
     let build = ["test", "-p", "dat-ibverbs", "--test", "device", "--no-run", "--message-format=json"];
     let messages = cargo().args(build).output()?;
-    let programs = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let found = programs.filter(|message| message["target"]["name"] == "device");
-    let path = found.filter_map(|message| message["executable"].as_str().map(PathBuf::from)).last();
+    let mut programs = messages.lines().rev().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let found =
+        programs.find(|message| message["target"]["name"] == "device" && message["executable"].is_string());
+    let path = found.and_then(|message| message["executable"].as_str().map(PathBuf::from));
     path.ok_or_else(|| "cargo did not say where the provider's test program is".to_owned())
 }

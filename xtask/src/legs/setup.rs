@@ -62,7 +62,7 @@ pub fn run() -> Report {
 /// Installs what is wanted and not there, where that is possible.
 fn wanted() -> Vec<&'static str> {
     let has = |package: &&str| Run::new("dpkg").args(["-s", *package]).works();
-    let missing: Vec<_> = WANTED.iter().filter(|(_, packages)| !packages.iter().all(|p| has(p))).collect();
+    let missing: Vec<_> = WANTED.iter().filter(|(_, packages)| !packages.iter().all(&has)).collect();
     if missing.is_empty() {
         return Vec::new();
     }

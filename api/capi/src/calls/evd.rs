@@ -6,7 +6,7 @@ use dat_types::{EvdFlags, ReturnType, Subtype, Timeout};
 
 use crate::abi::*;
 use crate::code::{Code, Outcome, check_query, ensure, handle as bad_handle, parameter, put};
-use crate::event::{convert, event_number};
+use crate::event::{self, event_number};
 use crate::handle::{self, epoch};
 use crate::object::{Cno, Evd, find, find_ia, find_or_null};
 
@@ -84,10 +84,9 @@ pub unsafe fn wait(
     ensure(!more.is_null(), parameter(Subtype::Arg5))?;
     match evd.engine.wait(Timeout(timeout), threshold) {
         Ok((event, queued)) => {
-            let event = convert(&evd, handle, event);
             // SAFETY: neither is null, both valid.
             unsafe {
-                out.write(event);
+                event::write(&evd, handle, event, out);
                 more.write(queued as Count);
             }
             Ok(())
@@ -109,7 +108,7 @@ pub unsafe fn dequeue(handle: Handle, out: *mut Event) -> Outcome {
     match evd.engine.poll()? {
         Some(event) => {
             // SAFETY: not null, valid.
-            unsafe { out.write(convert(evd, handle, event)) };
+            unsafe { event::write(evd, handle, event, out) };
             Ok(())
         }
         None => Err(EMPTY),

@@ -35,7 +35,8 @@ pub struct ChannelCounters {
     start: Instant,
     state: AtomicU8,
     ops: [OnceLock<Box<OpCounters>>; KINDS.len()],
-    /// Requests under way, oldest first. The poster moves `tail`, the poller `head`; each is one thread at a time, by
+    /// Requests under way, oldest first; the engine has at most `max_requests` of them whose completion it did not take.
+    /// The poster moves `tail`, the poller `head`; each is one thread at a time, by
     /// the plugin interface's contract.
     pending: Box<[Pending]>,
     head: AtomicU64,
