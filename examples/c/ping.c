@@ -87,7 +87,7 @@ static void receive(struct side *side)
     must("dat_ep_post_recv", dat_ep_post_recv(side->ep, 1, &segment, cookie, DAT_COMPLETION_DEFAULT_FLAG));
 }
 
-static void send(struct side *side)
+static void post(struct side *side)
 {
     DAT_DTO_COOKIE cookie = {.as_64 = 0};
     DAT_LMR_TRIPLET segment = part(side, 0);
@@ -119,7 +119,7 @@ static void serve(struct side *side, DAT_CONN_QUAL port)
     while (arrived(side)) {
         memcpy(side->buffer, side->buffer + BYTES, BYTES);
         receive(side);
-        send(side);
+        post(side);
         count++;
     }
     printf("served %d messages\n", count);
@@ -137,7 +137,7 @@ static void ask(struct side *side, DAT_CONN_QUAL port, int rounds)
     expect(side, DAT_CONNECTION_EVENT_ESTABLISHED);
     for (i = 0; i < rounds; i++) {
         snprintf(side->buffer, BYTES, "message %d", i);
-        send(side);
+        post(side);
         if (!arrived(side) || memcmp(side->buffer, side->buffer + BYTES, BYTES) != 0) {
             fprintf(stderr, "round %d: no answer, or a wrong one\n", i);
             exit(1);

@@ -24,6 +24,8 @@ case $DEVICE in rxe*) cat "$ROOT/tests/expected/soft-roce.toml" >> "$expected" ;
 step conformance 420 "$BUILT/dat-conformance" --plugin "$BUILT/libdat_ibverbs.so" --name ibverbs0 \
     --param "device=$DEVICE" --scale "$SCALE" --expected "$expected" \
     --json "$OUT/ibverbs0.json" --junit "$OUT/ibverbs0.junit.xml"
+step "differential programs" 180 "$BUILT/dat-differential" --plugin "$BUILT/libdat_ibverbs.so" \
+    --param "device=$DEVICE" --count 100
 DAT_TEST_IBVERBS=$DEVICE step "provider tests" 240 "$TESTS" --ignored --test-threads=1
 # Against a program that knows nothing of DAT. Plain RDMA CM is all they have in common.
 address=$(ip -4 -o addr show dev "$(cat "/sys/class/infiniband/$DEVICE/ports/1/gid_attrs/ndevs/0")" |

@@ -45,7 +45,9 @@ pub(crate) struct Chan {
     /// May no longer post receives, and failures are no news.
     pub(crate) stopped: AtomicBool,
     faulty: AtomicBool,
-    marker_back: AtomicBool,
+    /// A marker is with the device; another is to follow it.
+    pub(crate) marker_out: AtomicBool,
+    pub(crate) marker_again: AtomicBool,
     /// The engine has closed it: its events are of no interest.
     pub(crate) closed: AtomicBool,
     pub(crate) control: Mutex<Control>,
@@ -82,7 +84,6 @@ pub(crate) enum Phase {
 pub(crate) struct Stop {
     tx_mark: u32,
     rx_mark: u32,
-    needs_marker: bool,
     deadline: Instant,
     event: Option<Event>,
 }
@@ -111,8 +112,8 @@ impl Chan {
             None => Que::new(dev, 1)?,
         };
         let (send, recv) = (send.unwrap_or(&spare).clone(), recv.unwrap_or(&spare).clone());
-        // One more for the marker; receives of a shared queue complete here too.
-        let work = [attr.max_requests + 1, srq.map_or(attr.max_recvs, |srq| srq.depth()).max(1)];
+        // Two more for markers: one that was asked for, and the last one. Receives of a shared queue complete here too.
+        let work = [attr.max_requests + 2, srq.map_or(attr.max_recvs, |srq| srq.depth()).max(1)];
         send.reserve(work[0])?;
         recv.reserve(work[1]).inspect_err(|_| send.release(work[0]))?;
         let release = |failure| {
@@ -157,7 +158,8 @@ impl Chan {
             dev: dev.clone(),
             stopped: AtomicBool::new(false),
             faulty: AtomicBool::new(false),
-            marker_back: AtomicBool::new(false),
+            marker_out: AtomicBool::new(false),
+            marker_again: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             control: Mutex::new(Control { phase: Phase::Idle, id: None }),
             cm_token: OnceLock::new(),
@@ -198,10 +200,6 @@ impl Chan {
         }
     }
 
-    pub(crate) fn marker_back(&self) {
-        self.marker_back.store(true, Ordering::Release);
-    }
-
     /// Ends the connection or attempt, with an event once everything came back.
     pub(crate) fn finish(self: &Arc<Chan>, control: &mut Control, event: Event) {
         if matches!(control.phase, Phase::Stopping(_) | Phase::Stopped) {
@@ -225,10 +223,13 @@ impl Chan {
             tracing::debug!(%error, "the peer could not be told; it may have gone first");
         }
         let (tx_mark, rx_mark) = (self.tx.mark(), self.rx.mark());
-        let needs_marker =
-            !self.tx.is_past(tx_mark) && self.last_unsignalled.load(Ordering::Relaxed) && self.post_marker();
+        // Silent successes leave nothing to be seen; work that fails does. So what is before a marker is done when the
+        // marker comes back, and what did not fail until then succeeded.
+        if !self.tx.is_past(tx_mark) && self.last_unsignalled.load(Ordering::Relaxed) {
+            self.post_marker();
+        }
         let deadline = Instant::now() + GIVE_UP;
-        control.phase = Phase::Stopping(Box::new(Stop { tx_mark, rx_mark, needs_marker, deadline, event }));
+        control.phase = Phase::Stopping(Box::new(Stop { tx_mark, rx_mark, deadline, event }));
     }
 
     /// Waits a moment for the device; what takes longer is looked at by the event thread.
@@ -249,9 +250,7 @@ impl Chan {
         if !Arc::ptr_eq(&self.send, &self.recv) {
             self.recv.harvest();
         }
-        let sent =
-            self.tx.is_past(stop.tx_mark) || (stop.needs_marker && self.marker_back.load(Ordering::Acquire));
-        let back = sent && self.rx.is_past(stop.rx_mark);
+        let back = self.tx.is_past(stop.tx_mark) && self.rx.is_past(stop.rx_mark);
         if !back && Instant::now() < stop.deadline {
             return false;
         }
@@ -343,6 +342,10 @@ impl Channel for IbChannel {
 
     fn post_atomic(&self, request: &AtomicRequest) -> Status {
         self.0.post_atomic_request(request)
+    }
+
+    fn settle(&self) {
+        self.0.settle_silent();
     }
 
     fn bind(&self, request: &BindRequest) -> Result<u32, Status> {

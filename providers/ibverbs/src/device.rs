@@ -263,7 +263,7 @@ impl Dev {
                 caps = caps | cap;
             }
         }
-        let work = count(attr.max_qp_wr, MAX_WORK) - 1;
+        let work = count(attr.max_qp_wr, MAX_WORK).saturating_sub(2).max(1);
         let segments = count(attr.max_sge, MAX_SEGMENTS as u32);
         DeviceAttr {
             caps,

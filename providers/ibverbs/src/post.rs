@@ -41,8 +41,9 @@ impl WorkId {
         (kind as u64) << 62 | u64::from(generation & WorkId::GENERATION) << 44 | u64::from(index) << 24
     }
 
-    pub(crate) fn marker(base: u64) -> WorkId {
-        WorkId(base | WorkId::MARKER)
+    /// Of a marker that follows all posts before `sequence`.
+    pub(crate) fn marker(base: u64, sequence: u32) -> WorkId {
+        WorkId(base | WorkId::MARKER | u64::from(sequence))
     }
 
     #[inline]
@@ -361,13 +362,36 @@ impl Chan {
         Ok(if request.range().is_some() { rkey } else { 0 })
     }
 
-    /// Posts a request that does nothing but come back: when it does, all before it have.
+    /// Has the last silent success told, by way of a marker, unless a later completion will.
+    pub(crate) fn settle_silent(&self) {
+        if !self.last_unsignalled.load(Ordering::Relaxed) || self.tx.is_past(self.tx.mark()) {
+            return;
+        }
+        // One at a time: there is room for one. The one that is out is followed by another when it comes back.
+        if self.marker_out.swap(true, Ordering::AcqRel) {
+            self.marker_again.store(true, Ordering::Release);
+        } else if !self.post_marker() {
+            self.marker_out.store(false, Ordering::Release);
+        }
+    }
+
+    /// A marker came back, from a live queue pair or a failed one.
+    #[cold]
+    pub(crate) fn marker_back(&self) {
+        self.marker_out.store(false, Ordering::Release);
+        if self.marker_again.swap(false, Ordering::AcqRel) && self.live.load(Ordering::Acquire) {
+            self.settle_silent();
+        }
+    }
+
+    /// Posts a request that does nothing but come back: a write of no bytes, for which a peer needs no key. When it
+    /// comes back, all before it are done; those that failed have said so.
     pub(crate) fn post_marker(&self) -> bool {
         let mut wr = BLANK_SEND;
-        wr.wr_id = WorkId::marker(self.send_base).0;
-        wr.opcode = IBV_WR_SEND;
+        wr.wr_id = WorkId::marker(self.send_base, self.tx.next_sequence()).0;
+        wr.opcode = IBV_WR_RDMA_WRITE;
         wr.send_flags = IBV_SEND_SIGNALED;
-        // SAFETY: no segments; the queue pair has failed already, so nothing is sent.
+        // SAFETY: no segments.
         let (code, _) = unsafe { self.qp.post_send(&raw mut wr) };
         code == 0
     }
@@ -454,7 +478,8 @@ mod tests {
             let id = WorkId(base | 0x7F_FFFF);
             assert_eq!((id.kind(), id.index(), id.generation()), (kind, 0xABCDE, 0x2_FEDC));
             assert_eq!((id.sequence(), id.is_marker()), (0x7F_FFFF, false));
-            assert!(WorkId::marker(base).is_marker() && WorkId::marker(base).index() == 0xABCDE);
+            let marker = WorkId::marker(base, 77);
+            assert_eq!((marker.is_marker(), marker.index(), marker.sequence()), (true, 0xABCDE, 77));
         }
     }
 

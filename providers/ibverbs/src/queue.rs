@@ -199,10 +199,7 @@ impl State {
         let posted = match id.kind() {
             Kind::Shared => chan.srq()?.complete(id),
             _ if id.generation() != member.generation => return None,
-            Kind::Send if id.is_marker() => {
-                chan.marker_back();
-                return None;
-            }
+            Kind::Send if id.is_marker() || wc.status == IBV_WC_WR_FLUSH_ERR => return given_back(chan, id),
             Kind::Send => chan.tx.complete(id.sequence()),
             Kind::Recv => chan.rx.complete(id.sequence()),
         };
@@ -235,6 +232,25 @@ impl State {
         }
         Some(out)
     }
+}
+
+/// A marker, or a request given back: what is before it and did not fail succeeded, silently, and that is news.
+#[cold]
+fn given_back(chan: &Chan, id: WorkId) -> Option<Completion> {
+    let silent = chan.tx.complete_before(id.sequence());
+    if id.is_marker() {
+        chan.marker_back();
+    } else {
+        chan.tx.complete(id.sequence());
+        chan.fault("the queue pair has failed");
+    }
+    let user = chan.attr.send_user;
+    silent.map(|posted| Completion {
+        token: posted.token,
+        user,
+        length: posted.length,
+        ..Completion::default()
+    })
 }
 
 /// A work request that did not succeed: the status to hand out, if any. Work given back because the queue pair has

@@ -71,17 +71,39 @@ impl Ring {
     /// Consumer: the post of this sequence number, now done as are all before it.
     #[inline]
     pub(crate) fn complete(&self, sequence: u32) -> Posted {
+        let number = self.number(sequence);
+        self.tail.store(number.wrapping_add(1), Ordering::Release);
+        self.slot(number)
+    }
+
+    /// Consumer: all posts before this sequence number are done; the last of them, if that is news.
+    pub(crate) fn complete_before(&self, sequence: u32) -> Option<Posted> {
+        let (tail, number) = (self.tail.load(Ordering::Relaxed), self.number(sequence));
+        if number == tail {
+            return None;
+        }
+        self.tail.store(number, Ordering::Release);
+        Some(self.slot(number.wrapping_sub(1)))
+    }
+
+    /// The full number of a post that is not done, or of the next one.
+    #[inline]
+    fn number(&self, sequence: u32) -> u32 {
         let tail = self.tail.load(Ordering::Relaxed);
-        let number = tail.wrapping_add(sequence.wrapping_sub(tail) & SEQUENCE);
+        tail.wrapping_add(sequence.wrapping_sub(tail) & SEQUENCE)
+    }
+
+    #[inline]
+    fn slot(&self, number: u32) -> Posted {
         let slot = &self.slots[number as usize & (self.slots.len() - 1)];
         let meta = slot.meta.load(Ordering::Relaxed);
-        let posted = Posted {
-            token: slot.token.load(Ordering::Relaxed),
-            length: meta as u32,
-            poisoned: meta & POISON != 0,
-        };
-        self.tail.store(number.wrapping_add(1), Ordering::Release);
-        posted
+        let token = slot.token.load(Ordering::Relaxed);
+        Posted { token, length: meta as u32, poisoned: meta & POISON != 0 }
+    }
+
+    /// The sequence number the next post will have.
+    pub(crate) fn next_sequence(&self) -> u32 {
+        self.mark() & SEQUENCE
     }
 
     /// Where posting stands, for [`Ring::is_past`].
@@ -100,7 +122,7 @@ mod tests {
     use super::*;
 
     fn posted(token: u64) -> Posted {
-        Posted { token, length: token as u32 * 2, poisoned: token % 3 == 0 }
+        Posted { token, length: token as u32 * 2, poisoned: token.is_multiple_of(3) }
     }
 
     #[test]
@@ -117,6 +139,22 @@ mod tests {
         assert_eq!(ring.push(posted(9)), None, "full again");
         assert_eq!(ring.complete(sequences[3]), posted(3));
         assert!(ring.is_past(mark));
+    }
+
+    #[test]
+    fn silent_successes_are_news_once() {
+        let ring = Ring::new(4);
+        for token in 0..3 {
+            ring.push(posted(token)).expect("room");
+        }
+        let marker = ring.next_sequence();
+        ring.push(posted(3)).expect("room");
+        assert_eq!(ring.complete_before(0), None);
+        assert_eq!(ring.complete_before(2), Some(posted(1)));
+        assert_eq!(ring.complete_before(marker), Some(posted(2)));
+        assert_eq!(ring.complete_before(marker), None);
+        assert_eq!(ring.complete(marker), posted(3));
+        assert!(ring.is_past(ring.mark()));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use dat_plugin::EventKind;
 
 use crate::channel::{Chan, Phase, State};
 use crate::endpoint::{Errno, Remote};
+use crate::flow::Lull;
 use crate::wire::{Bell, Books, Farewell, PAYLOAD, Resolved, doorbell, reached};
 use crate::work::{RecvStage, Stage};
 
@@ -139,7 +140,7 @@ impl Chan {
                 self.came_up(st, &[]);
                 // Messages may have overtaken the news.
                 self.take_filled(st);
-                self.pump(st, false);
+                self.pump(st, Lull::None);
             }
             (_, Phase::Up | Phase::Leaving(_)) => self.on_bell_while_up(st, bell, arg, payload),
             (Bell::Bye, Phase::Accepting | Phase::Connecting) => {
@@ -201,7 +202,7 @@ impl Chan {
             }
             Bell::Up | Bell::Pong | Bell::Go | Bell::NoGo => {}
         }
-        self.pump(st, false);
+        self.pump(st, Lull::None);
     }
 
     /// The peer's books; older ones than those known are not believed.

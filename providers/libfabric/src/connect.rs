@@ -17,6 +17,7 @@ use crate::channel::{Chan, Phase, State};
 use crate::device::Dev;
 use crate::endpoint::Link;
 use crate::fabric::{Info, raw_of};
+use crate::flow::Lull;
 use crate::status;
 use crate::wire::{Hello, Kind};
 
@@ -368,7 +369,7 @@ impl Dev {
                 chan.greet(&mut st, &hello);
                 st.owed.up = true;
                 chan.came_up(&mut st, data);
-                chan.pump(&mut st, true);
+                chan.pump(&mut st, Lull::Long);
             }
             _ => {
                 tracing::warn!("a peer that speaks something else accepted");

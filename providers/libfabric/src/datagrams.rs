@@ -21,6 +21,7 @@ use crate::channel::{Chan, Phase, State};
 use crate::device::Dev;
 use crate::endpoint::{Errno, Link};
 use crate::fabric::Fabric;
+use crate::flow::Lull;
 use crate::frames::{Body, FRAME, Frame};
 use crate::knock::Knock;
 use crate::memory::{Mr, Regions};
@@ -508,7 +509,7 @@ impl Datagrams {
                 self.meet(chan, st, &hello);
                 st.owed.up = true;
                 chan.came_up(st, data);
-                chan.pump(st, true);
+                chan.pump(st, Lull::Long);
             }
             Kind::Reject => chan.end(st, EventKind::REJECTED, data, None),
             Kind::Refuse | Kind::Request => chan.end(st, EventKind::REFUSED, &[], None),

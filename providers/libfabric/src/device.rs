@@ -21,6 +21,7 @@ use crate::connect::Connector;
 use crate::datagrams::Datagrams;
 use crate::endpoint::MAX_SEGMENTS;
 use crate::fabric::{Fabric, version};
+use crate::flow::Lull;
 use crate::listener::FabricListener;
 use crate::memory::{MAX_REGIONS, Mr, Regions, Removed};
 use crate::owner::Owner;
@@ -49,7 +50,7 @@ pub struct Dev {
     open_queues: AtomicU32,
     events: Mutex<VecDeque<(Option<Arc<Chan>>, Event)>>,
     /// Channels to look after, because they owe or wait for something.
-    listed: Mutex<Vec<Arc<Chan>>>,
+    listed: Mutex<VecDeque<Arc<Chan>>>,
     /// Counts polls of queues, so that the event thread sees whether it is needed.
     polls: AtomicU64,
     wait: Waiting,
@@ -112,7 +113,7 @@ impl FabricDevice {
             open_chans: AtomicU32::new(0),
             open_queues: AtomicU32::new(0),
             events: Mutex::default(),
-            listed: Mutex::new(Vec::with_capacity(64)),
+            listed: Mutex::new(VecDeque::with_capacity(64)),
             polls: AtomicU64::new(0),
             wait: Waiting::new(&fabric).map_err(|error| Failure::os("descriptors of a device", &error))?,
             fabric,
@@ -241,7 +242,7 @@ impl Dev {
 
     /// Puts a channel on the list of those to look after.
     pub fn list(&self, chan: Arc<Chan>) {
-        self.listed.lock().push(chan);
+        self.listed.lock().push_back(chan);
         self.tick();
     }
 
@@ -254,18 +255,14 @@ impl Dev {
     }
 
     /// Looks after the listed channels: says what they owe, tries again what libfabric did not take.
-    pub fn look_after_channels(&self) {
+    pub fn look_after_channels(&self, lull: Lull) {
         let count = self.listed.lock().len();
         for _ in 0..count {
             // One at a time: a channel may list itself again.
-            let next = {
-                let mut listed = self.listed.lock();
-                if listed.is_empty() { None } else { Some(listed.swap_remove(0)) }
-            };
-            let Some(chan) = next else { return };
+            let Some(chan) = self.listed.lock().pop_front() else { return };
             chan.listed.store(false, Ordering::Release);
             let mut st = chan.lock();
-            chan.pump(&mut st, true);
+            chan.pump(&mut st, lull);
         }
     }
 
@@ -296,7 +293,7 @@ impl Dev {
         let mut brought = self.progress_to_the_end();
         brought += self.take_connection_events();
         brought += self.progress_to_the_end();
-        self.look_after_channels();
+        self.look_after_channels(Lull::Long);
         self.reap();
         if by_fabric {
             let idle = if brought > 0 { 0 } else { self.wait.idle.load(Ordering::Relaxed) + 1 };
@@ -411,7 +408,7 @@ impl Dev {
                 break;
             }
             if self.progress() == 0 {
-                self.look_after_channels();
+                self.look_after_channels(Lull::Long);
                 turns += 1;
                 if turns > 50 {
                     std::thread::sleep(Duration::from_micros(50));
@@ -461,7 +458,7 @@ impl Chan {
             return self.end(&mut st, dat_plugin::EventKind::BROKEN, &[], None);
         }
         st.owed.ping = true;
-        self.pump(&mut st, true);
+        self.pump(&mut st, Lull::Long);
     }
 
     fn revoke(&self, rkey: u32) {

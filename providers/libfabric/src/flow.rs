@@ -12,6 +12,17 @@ use crate::status;
 use crate::wire::{Farewell, MAX_WRITTEN, Mark, Rest, reached, room_code, widen};
 use crate::work::{Recv, RecvStage, Request, Role, Stage};
 
+/// How much time there is for what could be told later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lull {
+    /// Something is being done.
+    None,
+    /// A poll found nothing: a message may follow that carries the news.
+    Moment,
+    /// Nothing is going on, or somebody is about to sleep.
+    Long,
+}
+
 /// What keeps a request from being started.
 enum Blocked {
     /// Something of the peer's or of an earlier request.
@@ -139,8 +150,8 @@ impl Chan {
         Status::OK
     }
 
-    /// Brings everything forward that can be. `idle`: nothing else is going on, so what could wait is said too.
-    pub fn pump(&self, st: &mut State, idle: bool) {
+    /// Brings everything forward that can be.
+    pub fn pump(&self, st: &mut State, lull: Lull) {
         if let Phase::Leaving(until) = st.phase
             && (st.requests_out == 0 || std::time::Instant::now() >= until)
         {
@@ -152,7 +163,7 @@ impl Chan {
         if st.link.is_some() {
             self.start_recvs(st);
         }
-        if idle {
+        if lull != Lull::None {
             st.owed.revoke.append(&mut self.revokes.lock());
         }
         if st.asked.is_some() {
@@ -161,14 +172,29 @@ impl Chan {
         if st.phase == Phase::Up {
             self.start_requests(st);
         }
-        // A peer that may be waiting is told without delay, once half a window has gathered.
-        let gathered = st.books.consumed.wrapping_sub(st.told.consumed);
-        let half = gathered >= 8 && gathered >= (st.recvs.len() + gathered) / 2;
-        self.say_what_is_owed(st, idle || half);
+        let all = match lull {
+            Lull::Long => true,
+            Lull::Moment => self.peer_may_wait(st),
+            Lull::None => self.much_gathered(st),
+        };
+        self.say_what_is_owed(st, all);
         self.complete_or_break(st);
         if self.owes(st) {
             self.list();
         }
+    }
+
+    /// Whether the peer may wait for news that nothing else carries: that its messages were consumed, or for credit.
+    fn peer_may_wait(&self, st: &State) -> bool {
+        let known = st.told.posted.wrapping_sub(st.books.consumed);
+        let open = st.books.posted.wrapping_sub(st.books.consumed);
+        st.books.consumed != st.told.consumed || known < open.div_ceil(2)
+    }
+
+    /// Whether half a window of news has gathered while there was no time to tell it.
+    fn much_gathered(&self, st: &State) -> bool {
+        let gathered = st.books.consumed.wrapping_sub(st.told.consumed);
+        gathered >= 8 && gathered >= (st.recvs.len() + gathered) / 2
     }
 
     /// Hands out the last event of a channel that waited for libfabric to let go.
@@ -452,7 +478,7 @@ impl Chan {
                 }
             }
         }
-        self.pump(st, false);
+        self.pump(st, Lull::None);
     }
 
     /// Operations libfabric hands back because the connection is over say nothing of their own; with connected endpoints
@@ -498,7 +524,7 @@ impl Chan {
             return;
         }
         self.take_filled(st);
-        self.pump(st, false);
+        self.pump(st, Lull::None);
     }
 
     /// Completes filled receives, in order.

@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use rustix::event::epoll;
 
 use crate::device::Dev;
+use crate::flow::Lull;
 
 /// The most completions a queue is made for.
 pub const MAX_DEPTH: u32 = 1 << 20;
@@ -88,7 +89,7 @@ impl Queue for FabricQueue {
         queue.dev.polled();
         if queue.dev.progress() == 0 {
             // Nothing to do: time for what could wait.
-            queue.dev.look_after_channels();
+            queue.dev.look_after_channels(Lull::Moment);
         }
         queue.take(out)
     }
@@ -96,7 +97,7 @@ impl Queue for FabricQueue {
     fn arm(&self) -> bool {
         let queue = &*self.0;
         queue.armed.store(true, Ordering::SeqCst);
-        queue.dev.look_after_channels();
+        queue.dev.look_after_channels(Lull::Long);
         for _ in 0..TRIES {
             if !queue.completions.lock().is_empty() {
                 queue.armed.store(false, Ordering::SeqCst);

@@ -55,7 +55,10 @@ fn probing_names_the_library_and_each_fabric() {
     if installed() {
         assert!(first.usable && first.reason.contains("libfabric.so"), "{first:?}");
         assert!(probes.iter().any(|probe| probe.candidate == "tcp (msg)" && probe.usable), "{probes:?}");
-        assert!(probes.iter().any(|probe| probe.candidate == "tcp;ofi_rxm (rdm)" && probe.usable), "{probes:?}");
+        assert!(
+            probes.iter().any(|probe| probe.candidate == "tcp;ofi_rxm (rdm)" && probe.usable),
+            "{probes:?}"
+        );
     }
 }
 

@@ -17,6 +17,7 @@
 //! [`ring`] is arithmetic, [`segment`] the shared layout, [`handshake`] the socket's packets; `tx` and `rx` are the two
 //! halves of a channel's data path, `one_sided` the ways to reach a peer's memory.
 
+mod address;
 mod board;
 mod bytes;
 mod channel;

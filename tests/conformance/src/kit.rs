@@ -1,7 +1,7 @@
 //! What all parts of one clause's run share: its pace, and what it is waiting for.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use dat_types::Timeout;
@@ -62,6 +62,28 @@ impl Kit {
             std::thread::sleep(Duration::from_micros(200));
         }
         Ok(())
+    }
+
+    /// Runs `wait` on a thread of its own and `meanwhile` when it has had time to get to its waiting.
+    pub(crate) fn while_waiting<T: Send, R>(
+        &self,
+        wait: impl FnOnce() -> T + Send,
+        meanwhile: impl FnOnce() -> Result<R, Stop>,
+    ) -> Result<(T, R), Stop> {
+        let ready = Barrier::new(2);
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| {
+                ready.wait();
+                wait()
+            });
+            ready.wait();
+            self.pause();
+            let outcome = meanwhile()?;
+            match waiter.join() {
+                Ok(waited) => Ok((waited, outcome)),
+                Err(_) => Err(Stop::Failed("the waiter panicked".into())),
+            }
+        })
     }
 
     /// Lets time pass in which nothing should happen.

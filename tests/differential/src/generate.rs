@@ -201,7 +201,7 @@ fn any(r: &mut Random) -> Step {
 }
 
 fn data(r: &mut Random) -> u16 {
-    if r.one_in(40) { TOO_LONG } else { r.pick(&[0, 0, 1, 7, 32, 64]) }
+    if r.one_in(40) { TOO_LONG } else { r.pick(&[0, 0, 1, 7, 32, 48]) }
 }
 
 fn shape(r: &mut Random) -> Shape {

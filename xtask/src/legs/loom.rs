@@ -1,13 +1,19 @@
-//! The shm ring under loom: its synchronisation in the interleavings of small cases.
+//! Models under loom: the shm ring and the lock of the data path, their synchronisation in the interleavings of small
+//! cases.
 
 use crate::cargo::{Tests, cargo, target_dir};
 use crate::leg::{Outcome, Report};
 
 /// Runs the models; own target directory, since the flag changes every crate.
 pub fn run() -> Report {
-    let run = cargo()
-        .args(["test", "-p", "dat-shm", "--lib", "ring::"])
-        .env("RUSTFLAGS", "--cfg loom")
-        .env("CARGO_TARGET_DIR", target_dir()?.join("loom"));
-    Tests::of(run).map(|tests| Outcome::passed(tests.words()))
+    let mut words = Vec::new();
+    for (package, which) in [("dat-shm", &["--lib", "ring::"][..]), ("dat-sync", &["--lib"])] {
+        let run = cargo()
+            .args(["test", "-p", package])
+            .args(which)
+            .env("RUSTFLAGS", "--cfg loom")
+            .env("CARGO_TARGET_DIR", target_dir()?.join("loom"));
+        words.push(Tests::of(run)?.words());
+    }
+    Ok(Outcome::passed(words.join("; ")))
 }

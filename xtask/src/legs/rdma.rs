@@ -1,5 +1,5 @@
-//! The ibverbs provider on a kernel's RDMA stack: conformance, and the provider's own tests. In the emulated machine,
-//! or on the real device that `DAT_TEST_IBVERBS` names.
+//! The ibverbs provider on a kernel's RDMA stack: conformance, random programs, the provider's own tests, and `rping` at
+//! the other end. In the emulated machine, or on the real device that `DAT_TEST_IBVERBS` names.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ const EMULATED: &str = "3";
 
 /// Builds, and runs `tests/vm/rdma.sh` where there is a device.
 pub fn run() -> Report {
-    cargo().args(["build", "-p", "dat-conformance", "-p", "dat-ibverbs"]).run()?;
+    cargo().args(["build", "-p", "dat-conformance", "-p", "dat-differential", "-p", "dat-ibverbs"]).run()?;
     cargo().args(["build", "-p", "dat-examples", "--example", "rping"]).run()?;
     let tests = test_program()?;
     let built = target_dir()?.join("debug");

@@ -64,8 +64,33 @@ fn a_channel_that_last_posted_an_unsignalled_request_stops() {
     let start = std::time::Instant::now();
     pair.a.stop(&pair.at_a);
     assert!(start.elapsed() < std::time::Duration::from_millis(400), "its end was noticed, not waited for");
+    assert_eq!(pair.a.sent(), (1, DONE, 1), "what succeeded in silence is told at the end");
     no_completion(&pair.a.sends);
     assert_eq!(pair.at_b.take("the end at B", |event| event.user == 20).kind, EventKind::DISCONNECTED);
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask rdma"]
+fn a_silent_success_is_told_when_asked_for() {
+    let Pair { a, b, .. } = &Pair::new(&[]);
+    let (from, to) = (a.buffer(b"x"), b.buffer(b"."));
+    a.channel.settle();
+    for round in 0..10 {
+        for i in 0..2 {
+            assert_eq!(b.recv(i, &to, 1), Status::OK);
+            assert_eq!(a.send(round * 2 + i, PostFlag::UNSIGNALLED, &from, 1), Status::OK);
+            assert_eq!(b.received().token, i);
+            a.channel.settle();
+        }
+        // The first may be told of by itself, or with the second.
+        let (mut token, ..) = a.sent();
+        if token == round * 2 {
+            token = a.sent().0;
+        }
+        assert_eq!(token, round * 2 + 1);
+        a.channel.settle();
+    }
+    no_completion(&a.sends);
 }
 
 #[test]

@@ -96,12 +96,7 @@ fn triggered(t: &Bench) -> Outcome {
     a.told_on(&conn, ConnectionKind::Established)?;
     b.told(ConnectionKind::Established)?;
     ep.post_recv(&[a.lmr.triplet(0, 64)], 1, PLAIN)?;
-    let waits = std::thread::scope(|scope| {
-        let waiter = scope.spawn(|| cno.wait(Timeout::from(t.long())));
-        t.pause();
-        b.send(0, 8, 2)?;
-        waiter.join().map_err(|_| Stop::Failed("the waiter panicked".into()))
-    })?;
+    let (waits, ()) = t.while_waiting(|| cno.wait(Timeout::from(t.long())), || b.send(0, 8, 2))?;
     same("dispatcher of the trigger", waits?, Some(recv.id()))?;
     a.completes(&recv, 1, DtoStatus::Success).map(|_| ())
 }
@@ -129,27 +124,15 @@ fn triggered_before(t: &Bench) -> Outcome {
 fn direct_waiter(t: &Bench) -> Outcome {
     let a = t.side()?;
     let (cno, evd) = notified(&a, None)?;
-    std::thread::scope(|scope| {
-        let waiter = scope.spawn(|| evd.wait(Timeout::from(t.long()), 1));
-        t.pause();
-        evd.post_se(1)?;
-        match waiter.join() {
-            Ok(waited) => waited.map(|_| ()).map_err(Stop::from),
-            Err(_) => fail("the waiter panicked"),
-        }
-    })?;
+    let (waited, ()) = t.while_waiting(|| evd.wait(Timeout::from(t.long()), 1), || Ok(evd.post_se(1)?))?;
+    waited?;
     gives_nothing(t, "the event went to the waiter", &cno)
 }
 
 /// A thread waits while `meanwhile` happens; the wait must give nothing, successfully.
 fn leaves_empty_handed(t: &Bench, cno: &Cno, meanwhile: impl FnOnce() -> Outcome) -> Outcome {
     t.doing("a waiter to be sent away");
-    let waited = std::thread::scope(|scope| {
-        let waiter = scope.spawn(|| cno.wait(Timeout::from(t.long())));
-        t.pause();
-        meanwhile()?;
-        waiter.join().map_err(|_| Stop::Failed("the waiter panicked".into()))
-    })?;
+    let (waited, ()) = t.while_waiting(|| cno.wait(Timeout::from(t.long())), meanwhile)?;
     same("dispatcher", waited?, None)
 }
 
@@ -226,15 +209,17 @@ fn in_use(t: &Bench) -> Outcome {
     let (cno, evd) = notified(&a, None)?;
     t.refused("with a dispatcher", cno.free(), ReturnType::InvalidState)?;
     evd.modify_cno(None)?;
-    let during = std::thread::scope(|scope| {
-        let waiter = scope.spawn(|| cno.wait(t.millis(400)));
-        t.pause();
-        let during = cno.free();
-        match waiter.join() {
-            Ok(_) => Ok(during),
-            Err(_) => fail("the waiter panicked"),
-        }
-    })?;
+    let (waited, during) = t.while_waiting(
+        || cno.wait(Timeout::from(t.long())),
+        || {
+            let during = cno.free();
+            evd.modify_cno(Some(&cno))?;
+            evd.post_se(1)?;
+            evd.modify_cno(None)?;
+            Ok(during)
+        },
+    )?;
+    same("dispatcher that ended the wait", waited?, Some(evd.id()))?;
     t.refused("with a waiter", during, ReturnType::InvalidState)?;
     cno.free()?;
     t.refused("a second time", cno.free(), ReturnType::InvalidHandle)

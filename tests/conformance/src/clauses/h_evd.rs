@@ -57,18 +57,10 @@ fn waited_meanwhile(
     meanwhile: impl FnOnce() -> Outcome,
 ) -> Result<Result<u64, dat_engine::WaitError>, Stop> {
     let long = Timeout::from(t.long());
-    std::thread::scope(|scope| {
-        let waiter = scope.spawn(|| match evd.wait(long, 1) {
-            Ok((event, _)) => Ok(value(&event.data)),
-            Err(error) => Err(error),
-        });
-        t.pause();
-        meanwhile()?;
-        match waiter.join() {
-            Ok(Ok(value)) => Ok(Ok(value?)),
-            Ok(Err(error)) => Ok(Err(error)),
-            Err(_) => fail("the waiter panicked"),
-        }
+    let (waited, ()) = t.while_waiting(|| evd.wait(long, 1), meanwhile)?;
+    Ok(match waited {
+        Ok((event, _)) => Ok(value(&event.data)?),
+        Err(error) => Err(error),
     })
 }
 

@@ -171,8 +171,13 @@ fn solicited(t: &Bench) -> Outcome {
     let (a, b) = t.pair_with(&attr, &AttrSpec::default())?;
     a.post_recvs(2)?;
     let long = Timeout::from(t.long());
+    let ready = std::sync::Barrier::new(2);
     let waited = std::thread::scope(|scope| {
-        let waiter = scope.spawn(|| a.recv.wait(long, 1));
+        let waiter = scope.spawn(|| {
+            ready.wait();
+            a.recv.wait(long, 1)
+        });
+        ready.wait();
         t.pause();
         b.send(0, 8, 1)?;
         t.pause();

@@ -1,0 +1,253 @@
+//! The calls of the engine.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use dat_plugin::{
+    AtomicRequest, BindRequest, Channel, ConnectParam, Event, EventKind, Failure, RecvRequest, Request,
+    Status,
+};
+
+use super::{End, Phase, SEND, ShmChannel};
+use crate::device::Source;
+use crate::handshake::{self, Packet};
+use crate::link::{Link, check_data, no_resource, peer_credentials};
+use crate::rx::NEVER;
+use crate::segment::Segment;
+
+impl Channel for ShmChannel {
+    fn connect(&self, param: &ConnectParam<'_>) -> Result<(), Failure> {
+        let chan = &*self.0;
+        chan.dev.check_fork()?;
+        check_data(param.data)?;
+        chan.dev.check_reachable(param.addr)?;
+        let mut phase = chan.phase();
+        if !matches!(*phase, Phase::Idle) {
+            return Err(Failure::new(Status::INVALID, "the channel was used for a connection before"));
+        }
+        let ring = chan.dev.params.ring_bytes;
+        let (segment, memory) = Segment::create(ring).map_err(|error| no_resource("a segment", &error))?;
+        let socket = chan.dev.socket().map_err(|error| no_resource("a socket", &error))?;
+        let refused = |why: String| {
+            tracing::debug!(port = param.port, "{why}");
+            chan.dev.event(chan, Event::new(EventKind::REFUSED, chan.attr.user));
+        };
+        let name = chan.dev.port_name(param.port)?;
+        if let Err(error) = rustix::net::connect(&socket, &name) {
+            *phase = Phase::Stopped;
+            refused(format!("connect: {error}"));
+            return Ok(());
+        }
+        match peer_credentials(&socket) {
+            Some((_, uid)) if chan.dev.params.users.allow(uid) => {}
+            Some((_, uid)) => {
+                *phase = Phase::Stopped;
+                refused(format!("the listener belongs to user {uid}, which allow_users does not name"));
+                return Ok(());
+            }
+            None => {
+                *phase = Phase::Stopped;
+                refused("the listener does not say who it is".into());
+                return Ok(());
+            }
+        }
+        let (hello, fds) = chan.hello();
+        let fds: Vec<_> = std::iter::once(memory.as_fd()).chain(fds).collect();
+        let request = Packet::Request {
+            ring: ring as u32,
+            port: param.port,
+            qos: param.qos,
+            hello,
+            data: param.data.to_vec(),
+        };
+        if let Err(error) = handshake::send(&socket, &request, &fds) {
+            *phase = Phase::Stopped;
+            refused(format!("the listener went away: {error}"));
+            return Ok(());
+        }
+        let Some(me) = chan.me.upgrade() else { return Ok(()) };
+        let socket = Arc::new(socket);
+        let token = chan.dev.new_token();
+        *phase = Phase::Connecting { segment, socket: socket.clone(), token };
+        if let Err(error) = chan.dev.add_source(token, Source::Channel(me), socket.as_fd()) {
+            *phase = Phase::Stopped;
+            return Err(Failure::os("epoll", &error));
+        }
+        Ok(())
+    }
+
+    fn accept(&self, request: u64, data: &[u8]) -> Result<(), Failure> {
+        let chan = &*self.0;
+        chan.dev.check_fork()?;
+        check_data(data)?;
+        let mut phase = chan.phase();
+        if !matches!(*phase, Phase::Idle) {
+            return Err(Failure::new(Status::INVALID, "the channel was used for a connection before"));
+        }
+        let Some(incoming) = chan.dev.take_request(request) else {
+            return Err(Failure::new(Status::GONE, format!("there is no connection request {request}")));
+        };
+        let failed = |phase: &mut Phase| {
+            *phase = Phase::Stopped;
+            chan.dev.event(chan, Event::new(EventKind::ACCEPT_FAILED, chan.attr.user));
+            Ok(())
+        };
+        let Some(asked) = incoming.asked else { return failed(&mut phase) };
+        let segment = match Segment::open(&asked.segment, asked.ring) {
+            Ok(segment) => segment,
+            Err(why) => {
+                tracing::warn!("a peer's segment: {why}");
+                return failed(&mut phase);
+            }
+        };
+        let socket = Arc::new(incoming.socket);
+        let fds = asked.fds.into_iter();
+        let link = Link::new(chan, segment, socket.clone(), request, incoming.pid, asked.hello, fds, false);
+        let link = match link {
+            Ok(link) => link,
+            Err((_, why)) => {
+                tracing::warn!("a peer's request: {why}");
+                return failed(&mut phase);
+            }
+        };
+        let cma = link.cma.load(Ordering::Relaxed);
+        let link = chan.link.get_or_init(|| link);
+        chan.linked();
+        let (hello, fds) = chan.hello();
+        let answer = Packet::Accept { hello, cma, data: data.to_vec() };
+        if let Err(error) = handshake::send(&*link.socket, &answer, &fds) {
+            tracing::debug!(%error, "the peer of an accepted request is gone");
+            return failed(&mut phase);
+        }
+        *phase = Phase::Accepting;
+        if let Some(me) = chan.me.upgrade()
+            && let Err(error) = chan.dev.add_source(request, Source::Channel(me), socket.as_fd())
+        {
+            *phase = Phase::Stopped;
+            return Err(Failure::os("epoll", &error));
+        }
+        Ok(())
+    }
+
+    fn disconnect(&self) -> Status {
+        if !self.0.dev.owner.here() {
+            return Status::FORKED;
+        }
+        self.0.silent.store(true, Ordering::Release);
+        self.0.finish(End::Local);
+        Status::OK
+    }
+
+    #[inline]
+    fn post(&self, request: &Request) -> Status {
+        let chan = &*self.0;
+        if !chan.dev.owner.here() {
+            return Status::FORKED;
+        }
+        chan.tx.lock().post(chan, chan.link.get(), request)
+    }
+
+    #[inline]
+    fn post_recv(&self, request: &RecvRequest) -> Status {
+        let chan = &*self.0;
+        if !chan.dev.owner.here() {
+            return Status::FORKED;
+        }
+        let mut rx = chan.rx.lock();
+        let status = rx.post(request);
+        if status == Status::OK {
+            chan.unblock(rx);
+        }
+        status
+    }
+
+    fn post_list(&self, requests: &[Request]) -> (usize, Status) {
+        let chan = &*self.0;
+        if !chan.dev.owner.here() {
+            return (0, Status::FORKED);
+        }
+        let mut tx = chan.tx.lock();
+        for (index, request) in requests.iter().enumerate() {
+            let status = tx.post(chan, chan.link.get(), request);
+            if status != Status::OK {
+                return (index, status);
+            }
+        }
+        (requests.len(), Status::OK)
+    }
+
+    fn post_recv_list(&self, requests: &[RecvRequest]) -> (usize, Status) {
+        let chan = &*self.0;
+        if !chan.dev.owner.here() {
+            return (0, Status::FORKED);
+        }
+        let mut rx = chan.rx.lock();
+        let refused = requests.iter().map(|request| rx.post(request)).enumerate();
+        let refused = { refused }.find(|(_, status)| *status != Status::OK);
+        let (count, status) = refused.unwrap_or((requests.len(), Status::OK));
+        if count > 0 {
+            chan.unblock(rx);
+        }
+        (count, status)
+    }
+
+    fn post_atomic(&self, request: &AtomicRequest) -> Status {
+        let chan = &*self.0;
+        if !chan.dev.owner.here() {
+            return Status::FORKED;
+        }
+        chan.tx.lock().post_atomic(chan, chan.link.get(), request)
+    }
+
+    fn bind(&self, request: &BindRequest) -> Result<u32, Status> {
+        let chan = &*self.0;
+        if !chan.dev.owner.here() {
+            return Err(Status::FORKED);
+        }
+        chan.tx.lock().bind(chan, chan.link.get(), request)
+    }
+
+    fn settle(&self) {
+        let chan = &*self.0;
+        if !chan.dev.owner.here() {
+            return;
+        }
+        let mut tx = chan.tx.lock();
+        if let Some(link) = chan.link.get()
+            && tx.busy()
+        {
+            tx.advance(chan, link);
+        }
+        tx.settle(chan);
+        let ready = tx.has_completion();
+        drop(tx);
+        if ready {
+            chan.tell(SEND);
+        }
+    }
+
+    fn local_port(&self) -> u64 {
+        self.0.port
+    }
+
+    fn describe(&self) -> String {
+        match self.0.link.get() {
+            Some(link) if self.0.dev.owner.here() => link.describe(&self.0.dev),
+            _ => format!("port {}, not connected", self.0.port),
+        }
+    }
+
+    fn close(&self) {
+        if self.0.closed.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        self.0.silent.store(true, Ordering::Release);
+        if self.0.dev.owner.here() {
+            self.0.finish(End::Local);
+        }
+        self.0.detach();
+        self.0.peek.store((&raw const NEVER).cast_mut(), Ordering::Release);
+        self.0.dev.channel_closed();
+    }
+}
