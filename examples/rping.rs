@@ -137,13 +137,13 @@ impl End {
         self.listen_for_offer()?;
         let word = |at: usize| u32::from_be_bytes([raw[at], raw[at + 1], raw[at + 2], raw[at + 3]]);
         let address = u64::from(word(0)) << 32 | u64::from(word(4));
-        Ok(Some(RmrTriplet { address, length: word(12).into(), context: word(8) }))
+        Ok(Some(RmrTriplet { address, length: word(12), context: word(8) }))
     }
 
     fn say(&self, memory: RmrTriplet) -> Outcome<()> {
         let mut raw = Vec::from(memory.address.to_be_bytes());
         raw.extend(memory.context.to_be_bytes());
-        raw.extend((memory.length as u32).to_be_bytes());
+        raw.extend(memory.length.to_be_bytes());
         self.offers.write(0, &raw);
         self.ep.send_from(&[self.offers.slice(..OFFER)]).post()?;
         Ok(())

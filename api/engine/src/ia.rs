@@ -41,11 +41,14 @@ pub struct IaOptions {
     pub async_evd_min_qlen: i32,
     /// How long a wait looks before it sleeps.
     pub spin: Duration,
+    /// Whether an endpoint with a shared receive queue says by `EpTransferToError` that it took its last receive, when
+    /// its connection is over. The contract has no such event; programs written for the reference wait for it.
+    pub tell_last_receive: bool,
 }
 
 impl Default for IaOptions {
     fn default() -> IaOptions {
-        IaOptions { async_evd_min_qlen: 16, spin: Duration::from_micros(100) }
+        IaOptions { async_evd_min_qlen: 16, spin: Duration::from_micros(100), tell_last_receive: false }
     }
 }
 
@@ -65,6 +68,7 @@ pub(crate) struct IaInner {
     pub(crate) ports: Mutex<()>,
     pub(crate) progress: Progress,
     pub(crate) spin: Duration,
+    pub(crate) tell_last_receive: bool,
     async_evd: OnceLock<Evd>,
     /// The async dispatcher goes with the IA.
     async_owned: bool,
@@ -141,6 +145,7 @@ impl Ia {
             ports: Mutex::default(),
             progress,
             spin: if cfg!(miri) { Duration::ZERO } else { options.spin },
+            tell_last_receive: options.tell_last_receive,
             async_evd: OnceLock::new(),
             async_owned: owned,
             async_scope,

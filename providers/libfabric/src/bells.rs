@@ -66,6 +66,7 @@ impl Chan {
             let books = st.books;
             self.say(st, Bell::Books, 0, &books.encode())?;
             st.told = books;
+            st.news_since = None;
             st.owed.room = false;
         }
         if let Some(rkey) = st.owed.resolve {

@@ -91,8 +91,9 @@ pub struct State {
     pub resolving: Option<u32>,
     /// Receives libfabric has or had, messages consumed, and the smallest room, as a code.
     pub books: Books,
-    /// What the peer knows of it.
+    /// What the peer knows of it, and since when, as far as that was looked at, there is more to know.
     pub told: Books,
+    pub news_since: Option<Instant>,
     /// A message the peer asked about: its number and length.
     pub asked: Option<(u32, u64)>,
     pub owed: Owed,
@@ -101,6 +102,9 @@ pub struct State {
     /// Looks since the peer was last heard of.
     pub silence: u32,
 }
+
+/// How long closing a channel waits for the fabric to hand back what it has.
+const LAST_TRANSFERS: Duration = Duration::from_millis(100);
 
 /// Memory a peer writes what doorbells say to, and nobody else's.
 pub struct Page {
@@ -169,6 +173,7 @@ impl Chan {
             resolving: None,
             books: Books { posted: 0, consumed: 0, room: u32::MAX },
             told: Books { posted: 0, consumed: 0, room: u32::MAX },
+            news_since: None,
             asked: None,
             owed: Owed::default(),
             explained: Vec::new(),
@@ -207,6 +212,7 @@ impl Chan {
     /// What the peer is told in the handshake.
     pub fn hello(&self, st: &mut State, kind: Kind, qos: u32) -> Hello {
         st.told = st.books;
+        st.owed.room = false;
         let (page, key) =
             if st.link.is_some_and(|link| link.datagrams) { (self.secret, 0) } else { self.page.remote() };
         Hello { kind, chan: self.id, qos, posted: st.books.posted, room: st.books.room, page, key }
@@ -328,12 +334,26 @@ impl Chan {
 
     /// The engine's part is over.
     fn close(&self) {
-        if self.silent.swap(true, Ordering::AcqRel) {
+        // A child made by fork leaves the parent's endpoints alone.
+        if self.silent.swap(true, Ordering::AcqRel) || !self.dev.owner.here() {
             return;
         }
         let mut st = self.lock();
         self.leave(&mut st, Duration::ZERO);
         st.owed.ending = None;
+        // The memory of transfers under way is the application's again after this.
+        let deadline = Instant::now() + LAST_TRANSFERS;
+        while !self.settled(&st) {
+            drop(st);
+            if self.dev.progress_now() == 0 {
+                std::thread::sleep(Duration::from_micros(50));
+            }
+            st = self.lock();
+            if Instant::now() >= deadline {
+                tracing::error!(channel = self.id, "a transfer of a closed channel does not end");
+                break;
+            }
+        }
         drop(st);
         self.dev.channel_closed(self);
     }

@@ -1,6 +1,8 @@
 //! The data path of a channel: posts go into rings, and from there to libfabric as far as the peer's receives, the keys'
 //! meaning, fences and libfabric itself allow. What cannot go now goes when something changed; nothing spins.
 
+use std::time::{Duration, Instant};
+
 use dat_plugin::{
     AtomicRequest, BindRequest, Completion, CompletionFlag, CompletionStatus, EventKind, Opcode, PostFlag,
     RecvRequest, Request as Posted, Status,
@@ -22,6 +24,9 @@ pub enum Lull {
     /// Nothing is going on, or somebody is about to sleep.
     Long,
 }
+
+/// How long news wait for a message that could carry them, while somebody polls.
+const PATIENCE: Duration = Duration::from_micros(15);
 
 /// What keeps a request from being started.
 enum Blocked {
@@ -153,7 +158,7 @@ impl Chan {
     /// Brings everything forward that can be.
     pub fn pump(&self, st: &mut State, lull: Lull) {
         if let Phase::Leaving(until) = st.phase
-            && (st.requests_out == 0 || std::time::Instant::now() >= until)
+            && (st.requests_out == 0 || Instant::now() >= until)
         {
             return self.end(st, EventKind::DISCONNECTED, &[], None);
         }
@@ -174,7 +179,7 @@ impl Chan {
         }
         let all = match lull {
             Lull::Long => true,
-            Lull::Moment => self.peer_may_wait(st),
+            Lull::Moment => self.peer_may_wait(st) && self.has_news_for_long(st),
             Lull::None => self.much_gathered(st),
         };
         self.say_what_is_owed(st, all);
@@ -189,6 +194,11 @@ impl Chan {
         let known = st.told.posted.wrapping_sub(st.books.consumed);
         let open = st.books.posted.wrapping_sub(st.books.consumed);
         st.books.consumed != st.told.consumed || known < open.div_ceil(2)
+    }
+
+    /// Who takes a completion polls once more before it answers: the answer carries the news, so it is given a little time.
+    fn has_news_for_long(&self, st: &mut State) -> bool {
+        st.news_since.get_or_insert_with(Instant::now).elapsed() >= PATIENCE
     }
 
     /// Whether half a window of news has gathered while there was no time to tell it.
@@ -314,6 +324,7 @@ impl Chan {
         if let Rest::Books { posted, consumed } = rest {
             st.told.posted = posted;
             st.told.consumed = consumed;
+            st.news_since = None;
         }
         let seq = st.sent;
         st.sent = seq.wrapping_add(1);

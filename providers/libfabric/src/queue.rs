@@ -83,7 +83,7 @@ impl Queue for FabricQueue {
     fn poll(&self, out: &mut [Completion]) -> usize {
         let queue = &*self.0;
         let found = queue.take(out);
-        if found > 0 || out.is_empty() {
+        if found > 0 || out.is_empty() || !queue.dev.owner.here() {
             return found;
         }
         queue.dev.polled();
@@ -96,6 +96,9 @@ impl Queue for FabricQueue {
 
     fn arm(&self) -> bool {
         let queue = &*self.0;
+        if !queue.dev.owner.here() {
+            return true;
+        }
         queue.armed.store(true, Ordering::SeqCst);
         queue.dev.look_after_channels(Lull::Long);
         for _ in 0..TRIES {

@@ -107,7 +107,8 @@ unsafe fn open_with(
         _ => AsyncEvd::Shared(find::<Evd>(asked, Subtype::HandleEvdAsync)?.engine),
     };
     let version = format!("{} {}", opened.plugin.name(), opened.plugin.version());
-    let options = IaOptions { async_evd_min_qlen: qlen.max(1), ..IaOptions::default() };
+    let options =
+        IaOptions { async_evd_min_qlen: qlen.max(1), tell_last_receive: true, ..IaOptions::default() };
     let engine = dat_engine::Ia::open_with(opened.device, &opened.ia_name, &version, options, source)?;
     let attr = engine.query()?;
     let provider_attr = engine.provider_query()?;

@@ -143,6 +143,7 @@ impl EpInner {
         let mut sequels = Sequels::new();
         let mut side = self.post.lock();
         let channel = side.channel.take();
+        let took_receives = channel.is_some() && self.srq.is_some();
         if let Some(channel) = channel {
             for evd in distinct(&side.request_evd, &side.recv_evd) {
                 evd.0.harvest(&mut evd.0.core.lock(), &mut sequels);
@@ -166,6 +167,9 @@ impl EpInner {
         if let Some(ia) = self.owner.upgrade() {
             for evd in lost {
                 ia.raise(evd, AsyncReason::EvdOverflow);
+            }
+            if took_receives && ia.tell_last_receive {
+                ia.raise(self.id, AsyncReason::EpTransferToError);
             }
             ia.bury_the_dead();
         }
