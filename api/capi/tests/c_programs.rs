@@ -43,7 +43,8 @@ fn notification_objects_and_shared_dispatchers() {
 
 #[test]
 fn extensions_windows_and_shared_queues() {
-    Kit::new().pass("extensions", &["loopback0"]);
+    let kit = Kit::new();
+    IAS.iter().for_each(|ia| kit.pass("extensions", &[ia]));
 }
 
 #[test]

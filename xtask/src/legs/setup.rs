@@ -32,7 +32,7 @@ const WANTED: &[(&str, &[&str])] = &[
         "programs to interoperate and compare with",
         &["rdmacm-utils", "perftest", "ibverbs-utils", "ibverbs-providers", "libfabric-bin"],
     ),
-    ("existing uDAPL programs", &["dapl2-utils"]),
+    ("existing uDAPL programs", &["dapl2-utils", "libdapl2", "binutils"]),
     ("network namespaces", &["iproute2"]),
 ];
 
