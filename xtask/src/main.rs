@@ -30,7 +30,7 @@ struct Command {
 /// The options of a command that takes any arguments.
 const ANY: &[&str] = &["COMMAND..."];
 
-const COMMANDS: [Command; 16] = [
+const COMMANDS: [Command; 17] = [
     Command {
         name: "demo",
         options: &[],
@@ -85,6 +85,12 @@ const COMMANDS: [Command; 16] = [
         options: &["--save"],
         about: "the clauses of the contract over every provider, and the matrix; --save into docs/",
         run: |options| legs::conformance::run(has(options, "--save")),
+    },
+    Command {
+        name: "matrix",
+        options: &["--save"],
+        about: "the matrix of the reports there are; --save into docs/ and README.md",
+        run: |options| legs::matrix::run(has(options, "--save")),
     },
     Command {
         name: "miri",

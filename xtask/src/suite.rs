@@ -6,7 +6,7 @@ use crate::leg::{Leg, Outcome, Report};
 use crate::{deps, docs, legs};
 
 /// Quick ones first, so that a small mistake is told early.
-const LEGS: [Leg; 21] = [
+const LEGS: [Leg; 22] = [
     Leg { name: "set-up", quick: true, run: legs::setup::run },
     Leg { name: "format", quick: true, run: legs::checks::format },
     Leg { name: "dependencies", quick: true, run: deps::run },
@@ -28,6 +28,7 @@ const LEGS: [Leg; 21] = [
     Leg { name: "libfabric", quick: false, run: legs::libfabric::run },
     Leg { name: "rdma", quick: false, run: legs::rdma::run },
     Leg { name: "bench smoke", quick: false, run: legs::bench::run },
+    Leg { name: "matrix", quick: false, run: || legs::matrix::run(false) },
 ];
 
 /// Runs the legs; goes on after a failure, so that one run tells everything.

@@ -50,6 +50,7 @@ pub struct Datagrams {
     ports: Mutex<HashMap<u32, Arc<Port>>>,
     next_port: std::sync::atomic::AtomicU32,
     peers: Mutex<HashMap<Vec<u8>, fi_addr_t>>,
+    places: Mutex<HashMap<fi_addr_t, SocketAddr>>,
     requests: Mutex<HashMap<u64, Asked>>,
     next_request: AtomicU64,
     /// Handshake frames libfabric has not taken yet.
@@ -64,7 +65,6 @@ pub struct Datagrams {
 struct Unanswered {
     chan: u32,
     dest: fi_addr_t,
-    to: SocketAddr,
     next: Instant,
 }
 
@@ -124,6 +124,7 @@ impl Datagrams {
             ports: Mutex::default(),
             next_port: std::sync::atomic::AtomicU32::new(1),
             peers: Mutex::default(),
+            places: Mutex::default(),
             requests: Mutex::default(),
             next_request: AtomicU64::new(0),
             waiting: Mutex::default(),
@@ -154,7 +155,25 @@ impl Datagrams {
         }
         let number = fabric.add_peer(addr)?;
         peers.insert(addr.bytes().to_vec(), number);
+        if let Some(place) = addr.socket() {
+            self.places.lock().insert(number, place);
+        }
         Ok(number)
+    }
+
+    /// Where a peer is, if that is an internet address.
+    fn place(&self, dest: fi_addr_t) -> Option<SocketAddr> {
+        self.places.lock().get(&dest).copied()
+    }
+
+    /// Asks a silent peer for a sign of life. If nobody is there the connection is over as soon as that is known.
+    pub fn ask_for_life(&self, dev: &Dev, chan: u32, dest: fi_addr_t, (to, secret): (u32, u64)) {
+        if self.waiting.lock().iter().any(|waiting| waiting.chan == chan) {
+            return;
+        }
+        let body = Body::Bell { bell: Bell::Ping, payload: [0; PAYLOAD] };
+        self.send_soon(dest, &Frame { to, secret, arg: 0, body }, chan, self.place(dest));
+        dev.hurry();
     }
 
     pub fn connect(
@@ -173,7 +192,9 @@ impl Datagrams {
         st.phase = Phase::Connecting;
         let body = Body::Hello { name: self.name.bytes(), hello, data: param.data };
         self.send_soon(dest, &Frame { to: 0, secret: 0, arg: 0, body }, chan.id, Some(to));
-        self.unanswered.lock().push(Unanswered { chan: chan.id, dest, to, next: Instant::now() + ASK_AGAIN });
+        // Until the peer says where it is itself. Its port may be closed once the request was seen, so that it heard the
+        // request is given time to arrive.
+        self.unanswered.lock().push(Unanswered { chan: chan.id, dest, next: Instant::now() + HEARD });
         dev.hurry();
         Ok(())
     }
@@ -345,7 +366,7 @@ impl Datagrams {
                 asked.next = now + ASK_AGAIN;
                 let body = Body::Bell { bell: Bell::Ping, payload: [0; PAYLOAD] };
                 let frame = Frame { to: NOBODYS, secret: 0, arg: 0, body };
-                self.send_soon(asked.dest, &frame, asked.chan, Some(asked.to));
+                self.send_soon(asked.dest, &frame, asked.chan, self.place(asked.dest));
             }
             true
         });
@@ -486,6 +507,7 @@ impl Datagrams {
         event.qos = hello.qos;
         event.peer = peer.map_or(SockAddr::UNSPECIFIED, |peer| SockAddr::from(peer.ip()));
         event.peer_port = port_of_chan(hello.chan);
+        self.answer(&asked, refusal(Kind::Heard), &[], 0);
         self.requests.lock().insert(request, asked);
         dev.event(None, event);
     }
@@ -510,6 +532,19 @@ impl Datagrams {
                 st.owed.up = true;
                 chan.came_up(st, data);
                 chan.pump(st, Lull::Long);
+            }
+            Kind::Heard => {
+                // The port may be closed before the answer comes; the device itself is there as long as the peer.
+                let raw = Raw::new(name).filter(|raw| raw.bytes().len() == self.name.bytes().len());
+                if let Some(raw) = raw
+                    && let Ok(dest) = self.peer(&dev.fabric, &raw)
+                {
+                    let next = Instant::now() + ASK_AGAIN;
+                    let mut unanswered = self.unanswered.lock();
+                    unanswered.retain(|asked| asked.chan != chan.id);
+                    unanswered.push(Unanswered { chan: chan.id, dest, next });
+                    dev.tick();
+                }
             }
             Kind::Reject => chan.end(st, EventKind::REJECTED, data, None),
             Kind::Refuse | Kind::Request => chan.end(st, EventKind::REFUSED, &[], None),
@@ -541,6 +576,7 @@ impl Datagrams {
 /// on any frame.
 const KNOCK: Duration = Duration::from_millis(20);
 const NOBODY: Duration = Duration::from_secs(1);
+const HEARD: Duration = Duration::from_secs(1);
 const ASK_AGAIN: Duration = Duration::from_millis(300);
 const LAST_WORDS: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(60);

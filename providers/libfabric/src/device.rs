@@ -120,7 +120,7 @@ impl FabricDevice {
             params,
         });
         if let Some(time) = dev.params.keepalive {
-            let _ = dev.wait.keepalive.set(time / LIVES);
+            let _ = dev.wait.keepalive.set(dev.look_interval(time));
         }
         if dev.params.progress == Progress::Tick {
             dev.tick();
@@ -363,11 +363,19 @@ impl Dev {
     fn look_for_life(&self) {
         self.wait.keepalive.drain();
         let Some(time) = self.params.keepalive else { return };
+        let interval = self.look_interval(time);
+        let lives = (time.as_nanos() / interval.as_nanos()).max(2) as u32;
         let all: Vec<Arc<Chan>> = self.chans.lock().values().cloned().collect();
         for chan in all {
-            chan.look_for_life(LIVES);
+            chan.look_for_life(lives);
         }
-        let _ = self.wait.keepalive.set(time / LIVES);
+        let _ = self.wait.keepalive.set(interval);
+    }
+
+    /// How often peers are looked at. With datagrams nothing tells that a peer's process ended, so that is soon.
+    fn look_interval(&self, time: Duration) -> Duration {
+        let most = if self.datagrams.is_some() { Duration::from_secs(1) } else { Duration::MAX };
+        (time / LIVES).min(most).max(Duration::from_millis(1))
     }
 
     /// Drops channels the engine closed and libfabric knows nothing of any more.
@@ -457,7 +465,12 @@ impl Chan {
             tracing::warn!(channel = self.id, "the peer is silent; the connection is broken");
             return self.end(&mut st, dat_plugin::EventKind::BROKEN, &[], None);
         }
-        st.owed.ping = true;
+        match (&self.dev.datagrams, st.link) {
+            (Some(datagrams), Some(link)) => {
+                datagrams.ask_for_life(&self.dev, self.id, link.dest, (st.peer, st.peer_secret));
+            }
+            _ => st.owed.ping = true,
+        }
         self.pump(&mut st, Lull::Long);
     }
 

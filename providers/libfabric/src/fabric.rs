@@ -1,8 +1,8 @@
 //! libfabric's objects that a device holds: fabric, domain, queues, address table. Opened together, closed together.
 //!
 //! # Unsafe
-//! This file, [`crate::endpoint`] and the posts of [`crate::post`] are where libfabric is called. Objects are closed in
-//! the reverse order of opening, by their owners' `Drop`; nothing is used after that.
+//! This file, `endpoint`, `connect`, `listener`, `memory`, `port` and `progress` are where libfabric is called. Objects are
+//! closed in the reverse order of opening, by their owners' `Drop`; nothing is used after that.
 
 use std::ffi::{CStr, CString, c_void};
 use std::mem::size_of;

@@ -4,7 +4,7 @@
 //! A connection is an endpoint of its own (`endpoint = "msg"`), or a peer's address and a tag on the device's only
 //! endpoint (`"rdm"`). Messages are libfabric's messages, written and read memory is libfabric's RMA; nothing is copied
 //! here. What libfabric does not promise on all fabrics is agreed upon between the two devices, in the immediate data of
-//! messages and in doorbells ([`bells`]):
+//! messages and in doorbells (`bells.rs`):
 //!
 //! - **Credit.** A message is sent when the peer has a receive for it, so none ever waits inside the fabric, where it
 //!   would block everything behind it. A send completes when the peer says that it consumed the message.

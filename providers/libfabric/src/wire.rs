@@ -21,6 +21,8 @@ pub enum Kind {
     Reject,
     /// Refused by the provider.
     Refuse,
+    /// Datagrams: the request arrived and will be answered; tells where the peer is from now on.
+    Heard,
 }
 
 impl Kind {
@@ -30,11 +32,13 @@ impl Kind {
             Kind::Accept => 2,
             Kind::Reject => 3,
             Kind::Refuse => 4,
+            Kind::Heard => 5,
         }
     }
 
     fn of(code: u8) -> Option<Kind> {
-        [Kind::Request, Kind::Accept, Kind::Reject, Kind::Refuse].into_iter().find(|kind| kind.code() == code)
+        let all = [Kind::Request, Kind::Accept, Kind::Reject, Kind::Refuse, Kind::Heard];
+        all.into_iter().find(|kind| kind.code() == code)
     }
 }
 

@@ -3,7 +3,7 @@
 //!
 //! A [`Program`] is a list of [`Step`]s over fixed places: two adapters, two endpoints on each, a handful of
 //! dispatchers, zones and regions. Places may be empty or stale, so wrong calls arise by themselves; any subsequence of
-//! a program is a program, so a failing one can be [`shrunk`](shrink).
+//! a program is a program, so a failing one can be [`shrunk`](mod@shrink).
 //!
 //! What makes a trace independent of timing:
 //! - After every step (a burst of posts on one endpoint counts as one) the [`Model`] knows which events must come, and

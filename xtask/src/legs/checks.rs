@@ -4,7 +4,7 @@ use crate::cargo::{Tests, cargo};
 use crate::leg::{Outcome, Report};
 
 /// The plugins applications load by name.
-const PLUGINS: [&str; 2] = ["dat-shm", "dat-loopback"];
+const PLUGINS: [&str; 4] = ["dat-shm", "dat-loopback", "dat-ibverbs", "dat-libfabric"];
 
 /// Formatting.
 pub fn format() -> Report {

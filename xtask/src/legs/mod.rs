@@ -8,6 +8,7 @@ pub mod conformance;
 pub mod evolution;
 pub mod libfabric;
 pub mod loom;
+pub mod matrix;
 pub mod miri;
 pub mod rdma;
 pub mod setup;

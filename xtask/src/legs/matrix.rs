@@ -1,0 +1,204 @@
+//! The matrix of providers and clauses, from the reports the legs leave below the target directory.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::cargo::target_dir;
+use crate::leg::{Outcome, Report};
+use crate::root;
+
+/// The rows, by the names of their reports, and the leg each comes from.
+const ROWS: [(&str, &str); 5] = [
+    ("loopback0", "conformance"),
+    ("shm0", "conformance"),
+    ("libfabric-tcp-msg", "libfabric"),
+    ("libfabric-tcp-rdm", "libfabric"),
+    ("ibverbs0", "rdma"),
+];
+
+/// Where the matrix is kept in the repository; and where its counts are repeated.
+const SAVED: &str = "docs/conformance.md";
+const README: &str = "README.md";
+const MARKS: [&str; 2] = ["<!-- matrix -->\n", "<!-- end of matrix -->"];
+
+/// Prints the matrix of all reports there are, with `save` into the repository too.
+pub fn run(save: bool) -> Report {
+    let folder = target_dir()?.join("conformance");
+    let mut reports = Vec::new();
+    let mut missing = Vec::new();
+    for (name, leg) in ROWS {
+        match read(&folder.join(format!("{name}.json"))) {
+            Ok(report) => reports.push(report),
+            Err(_) => missing.push(format!("{name} (leg {leg})")),
+        }
+    }
+    let page = page(&reports);
+    println!("\n{page}");
+    if !missing.is_empty() {
+        println!("NOT RUN, no report: {}", missing.join(", "));
+    }
+    write(&folder.join("matrix.md"), &page)?;
+    if save {
+        write(&root().join(SAVED), &page)?;
+        let readme = fs::read_to_string(root().join(README)).map_err(|error| format!("{README}: {error}"))?;
+        write(&root().join(README), &with_counts(&readme, &counts(&reports))?)?;
+    }
+    let found = reports.len();
+    match missing.is_empty() {
+        true => Ok(Outcome::passed(format!("{found} providers"))),
+        false => Ok(Outcome::passed(format!("{found} providers; NOT RUN: {}", missing.join(", ")))),
+    }
+}
+
+/// The text with the counts between its marks.
+fn with_counts(text: &str, counts: &str) -> Result<String, String> {
+    let (before, rest) =
+        text.split_once(MARKS[0]).ok_or_else(|| format!("{README} has no {:?}", MARKS[0]))?;
+    let (_, after) = rest.split_once(MARKS[1]).ok_or_else(|| format!("{README} has no {:?}", MARKS[1]))?;
+    Ok(format!("{before}{}{counts}{}{after}", MARKS[0], MARKS[1]))
+}
+
+pub(super) fn read(json: &Path) -> Result<Value, String> {
+    let text = fs::read_to_string(json).map_err(|error| format!("{}: {error}", json.display()))?;
+    serde_json::from_str(&text).map_err(|error| format!("{}: {error}", json.display()))
+}
+
+fn write(file: &Path, text: &str) -> Result<(), String> {
+    fs::write(file, text).map_err(|error| format!("{}: {error}", file.display()))
+}
+
+/// The counts of each provider, as a table.
+fn counts(reports: &[Value]) -> String {
+    let mut out = String::from(
+        "| provider | clauses | run | passed | expected failures | not supported | failed |\n|---|---|---|---|---|---|---|\n",
+    );
+    for report in reports {
+        let count = |verdicts: &[&str]| with(report, verdicts).count();
+        let _ = writeln!(
+            out,
+            "| {} | {} | {} | {} | {} | {} | {} |",
+            text(&report["provider"]),
+            clauses(report).len(),
+            report["ran"],
+            report["passed"],
+            count(&["expected failure"]),
+            count(&["not supported"]),
+            count(&BAD),
+        );
+    }
+    out
+}
+
+/// The matrix, and every clause that did not simply pass.
+pub(super) fn page(reports: &[Value]) -> String {
+    let mut out = String::from(
+        "# Conformance\n\nWritten by `cargo xtask matrix --save`. Clauses of the contract (C) and tests at the plugin interface \
+         (P) for each provider. The same of any other one: `dat conformance NAME`.\n\n",
+    );
+    out.push_str(&counts(reports));
+    if let Some(report) = reports.first() {
+        let pending: u64 = list(&report["not_written_yet"]).iter().map(span).sum();
+        let by_type = list(&report["ruled_out_by_types"]).len();
+        let _ = writeln!(
+            out,
+            "\nFurther clauses: {pending} not written yet, {by_type} ruled out by Rust's types."
+        );
+    }
+    for report in reports {
+        let _ = writeln!(out, "\n## {}\n", text(&report["provider"]));
+        let notable: Vec<&Value> =
+            with(report, &["expected failure", "not supported"]).chain(with(report, &BAD)).collect();
+        if notable.is_empty() {
+            out.push_str("All clauses that ran passed.\n");
+        }
+        for clause in notable {
+            let (number, title) = (text(&clause["clause"]), text(&clause["title"]));
+            let _ = writeln!(
+                out,
+                "- {number} {}: {title} ({})",
+                text(&clause["verdict"]),
+                text(&clause["message"])
+            );
+        }
+    }
+    if let Some(report) = reports.first() {
+        out.push_str(
+            "\n## Ruled out by Rust's types\n\nCalls these clauses are about cannot be written in Rust.\n\n",
+        );
+        for clause in list(&report["ruled_out_by_types"]) {
+            let _ = writeln!(
+                out,
+                "- C-{:03}: {}",
+                clause["clause"].as_u64().unwrap_or(0),
+                text(&clause["reason"])
+            );
+        }
+    }
+    out
+}
+
+const BAD: [&str; 2] = ["failed", "unexpected pass"];
+
+pub(super) fn words(reports: &[Value]) -> String {
+    let one =
+        |report: &Value| format!("{} {}/{}", text(&report["provider"]), report["passed"], report["ran"]);
+    reports.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+fn with<'a>(report: &'a Value, verdicts: &'a [&str]) -> impl Iterator<Item = &'a Value> {
+    clauses(report).iter().filter(|clause| verdicts.contains(&text(&clause["verdict"])))
+}
+
+fn clauses(report: &Value) -> &[Value] {
+    list(&report["clauses"])
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or("?")
+}
+
+/// How many clauses a range holds.
+fn span(range: &Value) -> u64 {
+    let number = |key: &str| range[key].as_u64().unwrap_or(0);
+    (number("last") + 1).saturating_sub(number("first"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_counts_and_names_what_did_not_pass() {
+        let report = serde_json::json!({
+            "provider": "shm0", "ran": 2, "passed": 1,
+            "clauses": [
+                {"clause": "C-001", "title": "a", "verdict": "passed", "message": ""},
+                {"clause": "C-002", "title": "b", "verdict": "failed", "message": "seen c"},
+                {"clause": "C-003", "title": "d", "verdict": "not supported", "message": "no e"},
+            ],
+            "not_written_yet": [{"first": 10, "last": 12, "reason": "later"}],
+            "ruled_out_by_types": [{"clause": 9, "reason": "no null"}],
+        });
+        let page = page(&[report]);
+        assert!(page.contains("| shm0 | 3 | 2 | 1 | 0 | 1 | 1 |"), "{page}");
+        assert!(page.contains("3 not written yet, 1 ruled out"), "{page}");
+        assert!(page.contains("- C-002 failed: b (seen c)") && !page.contains("C-001"), "{page}");
+        assert!(page.contains("- C-009: no null"), "{page}");
+    }
+
+    #[test]
+    fn counts_stand_between_their_marks() {
+        let text = "a\n<!-- matrix -->\nold\n<!-- end of matrix -->\nb\n";
+        let new = with_counts(text, "new\n").unwrap();
+        assert_eq!(new, "a\n<!-- matrix -->\nnew\n<!-- end of matrix -->\nb\n");
+        assert_eq!(with_counts(&new, "new\n").unwrap(), new);
+        assert!(with_counts("no marks", "").is_err());
+    }
+}
