@@ -255,3 +255,25 @@ fn words_and_values() {
     assert_eq!((done.immediate(), done.length), (Some(77), 4));
     assert!(b.ep.reclaim(&done).is_some());
 }
+
+#[test]
+fn several_posts_in_one_call() {
+    let (a, b, _psp) = connected();
+    let (mine, theirs) =
+        (a.pz.region(256, Privileges::ALL).unwrap(), b.pz.region(256, Privileges::ALL).unwrap());
+    let slices = |region: &dat::Region| -> Vec<_> {
+        (0..20usize).map(|i| (region.slice(i * 8..i * 8 + 8), i as u64)).collect()
+    };
+    let (posted, why) = b.ep.recv_each(&slices(&theirs));
+    assert_eq!((posted, why.unwrap_err().kind()), (16, ReturnType::InsufficientResources));
+    assert_eq!(a.ep.send_each(&slices(&mine)[..16], CompletionFlags::SUPPRESS).0, 16);
+    for cookie in 0..16 {
+        let done = b.completion();
+        assert_eq!((done.cookie, done.length, done.status), (cookie, 8, DtoStatus::Success));
+    }
+    let taken = [(mine.slice(..8), 1 << 63)];
+    assert_eq!(
+        a.ep.send_each(&taken, CompletionFlags::empty()).1.unwrap_err().kind(),
+        ReturnType::InvalidParameter
+    );
+}

@@ -3,6 +3,7 @@
 mod connect;
 mod extended;
 mod inflight;
+mod many;
 mod post;
 
 use std::sync::Arc;
