@@ -3,8 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use serde_json::Value;
-
+use super::matrix;
 use crate::cargo::{cargo, target_dir};
 use crate::leg::{Outcome, Report};
 use crate::process::Run;
@@ -56,7 +55,7 @@ pub fn run() -> Report {
         if let Err(message) = runner.run() {
             failures.push(format!("{}: {message}", row.name));
         }
-        match read(&json) {
+        match matrix::read(&json) {
             Ok(report) if report["ran"].as_u64().unwrap_or(0) == 0 => {
                 failures.push(format!("{}: no clause ran", row.name));
             }
@@ -68,9 +67,4 @@ pub fn run() -> Report {
         true => Ok(Outcome::passed(words.join(", "))),
         false => Err(failures.join("; ")),
     }
-}
-
-fn read(json: &PathBuf) -> Result<Value, String> {
-    let text = fs::read_to_string(json).map_err(|error| format!("{}: {error}", json.display()))?;
-    serde_json::from_str(&text).map_err(|error| format!("{}: {error}", json.display()))
 }
