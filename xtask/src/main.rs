@@ -10,6 +10,7 @@ mod header;
 mod leg;
 mod legs;
 mod new_provider;
+mod output;
 mod process;
 mod suite;
 mod vm;
@@ -39,8 +40,8 @@ const COMMANDS: [Command; 17] = [
     },
     Command {
         name: "test",
-        options: &["--quick", "--list"],
-        about: "all of CI; --quick leaves out the legs that take minutes, --list names the legs",
+        options: &["--quick", "--verbose", "--list"],
+        about: "all of CI; --quick leaves out the legs that take minutes, --verbose shows all their programs print, --list names them",
         run: suite::run,
     },
     Command {

@@ -6,12 +6,16 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::root;
+use crate::{output, root};
+
+/// How long a silent pipe is waited for when its program has ended.
+const AFTER_ITS_END: Duration = Duration::from_secs(2);
 
 /// A program to run in the workspace's root.
 pub struct Run {
@@ -64,23 +68,33 @@ impl Run {
     }
 
     /// The same, with each line of its standard output handed to `look` as well.
-    pub fn lines(mut self, mut look: impl FnMut(&str) + Send) -> Result<(), String> {
-        println!("$ {}", self.shown);
-        let mut child = self.start(Stdio::piped(), Stdio::inherit())?;
-        let out = child.stdout.take();
-        let deadline = self.deadline;
-        let ended = thread::scope(|scope| {
-            scope.spawn(|| {
-                for line in
-                    out.into_iter().flat_map(|out| BufReader::new(out).split(b'\n')).map_while(Result::ok)
-                {
-                    let line = String::from_utf8_lossy(&line);
-                    println!("{line}");
-                    look(&line);
-                }
-            });
-            wait(&mut child, deadline)
-        });
+    pub fn lines(mut self, mut look: impl FnMut(&str)) -> Result<(), String> {
+        output::line(&format!("$ {}", self.shown));
+        let mut child = self.start(Stdio::piped(), Stdio::piped())?;
+        let (sender, printed) = mpsc::channel();
+        forward(child.stdout.take(), true, sender.clone());
+        forward(child.stderr.take(), false, sender);
+        let mut take = |(to_look_at, line): (bool, String)| {
+            output::line(&line);
+            if to_look_at {
+                look(&line);
+            }
+        };
+        let start = Instant::now();
+        let ended = loop {
+            match printed.recv_timeout(Duration::from_millis(20)) {
+                Ok(line) => take(line),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => thread::sleep(Duration::from_millis(1)),
+            }
+            if let Some(ended) = over(&mut child, start, self.deadline) {
+                break ended;
+            }
+        };
+        // What it left behind may hold the pipes open for ever: the rest is awaited, but not for long.
+        while let Ok(line) = printed.recv_timeout(AFTER_ITS_END) {
+            take(line);
+        }
         self.verdict(ended)
     }
 
@@ -119,22 +133,42 @@ impl Run {
     }
 }
 
+/// Sends each line a program prints.
+fn forward(source: Option<impl Read + Send + 'static>, to_look_at: bool, to: Sender<(bool, String)>) {
+    thread::spawn(move || {
+        let lines = source.into_iter().flat_map(|source| BufReader::new(source).split(b'\n'));
+        for line in lines.map_while(Result::ok) {
+            if to.send((to_look_at, String::from_utf8_lossy(&line).into_owned())).is_err() {
+                return;
+            }
+        }
+    });
+}
+
 /// Its exit status (`None`: a signal), or why there is none.
 fn wait(child: &mut Child, deadline: Duration) -> Result<Option<i32>, String> {
     let start = Instant::now();
     let mut pause = Duration::from_millis(1);
     loop {
-        match child.try_wait() {
-            Ok(Some(status)) => return Ok(status.code()),
-            Ok(None) if start.elapsed() < deadline => thread::sleep(pause),
-            Ok(None) => {
-                kill_tree(child.id());
-                let _ = child.wait();
-                return Err(format!("not finished after {} s; ended", deadline.as_secs()));
-            }
-            Err(error) => return Err(format!("waiting for it failed: {error}")),
+        if let Some(ended) = over(child, start, deadline) {
+            return ended;
         }
+        thread::sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(50));
+    }
+}
+
+/// How it ended, if it has; it is ended when its time is up.
+fn over(child: &mut Child, start: Instant, deadline: Duration) -> Option<Result<Option<i32>, String>> {
+    match child.try_wait() {
+        Ok(Some(status)) => Some(Ok(status.code())),
+        Ok(None) if start.elapsed() < deadline => None,
+        Ok(None) => {
+            kill_tree(child.id());
+            let _ = child.wait();
+            Some(Err(format!("not finished after {} s; ended", deadline.as_secs())))
+        }
+        Err(error) => Some(Err(format!("waiting for it failed: {error}"))),
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::capi;
 use crate::leg::{Outcome, Report};
 use crate::process::Run;
-use crate::root;
+use crate::{output, root};
 
 /// The name programs open; a world of its own, so that nothing else on this machine is in the way.
 const IA: &str = "shm0";
@@ -36,7 +36,7 @@ pub fn run() -> Report {
     let field = Field::new(capi::lay_out()?)?;
     field.examples()?;
     let mut failed = Vec::new();
-    println!("{:<70} {:<8} result", "program", "provider");
+    output::show(&format!("{:<70} {:<8} result", "program", "provider"));
     for case in CASES {
         let result = field.case(case);
         let shown = case.shown();
@@ -45,7 +45,7 @@ pub fn run() -> Report {
             Ok(note) => format!("passed, {note}"),
             Err(message) => format!("FAILED: {message}"),
         };
-        println!("{shown:<70} {IA:<8} {word}");
+        output::show(&format!("{shown:<70} {IA:<8} {word}"));
         if result.is_err() {
             failed.push(shown);
         }

@@ -7,7 +7,7 @@ use super::matrix;
 use crate::cargo::{cargo, target_dir};
 use crate::leg::{Outcome, Report};
 use crate::process::Run;
-use crate::root;
+use crate::{output, root};
 
 /// A provider under test: its label and what the runner is told. Peers of a plugin are processes of their own, which
 /// load it as applications do.
@@ -56,7 +56,7 @@ pub fn run(save: bool) -> Report {
         {
             match leg() {
                 Ok(Outcome::Passed(_)) => {}
-                Ok(Outcome::NotRun(why)) => println!("{name}: NOT RUN: {why}"),
+                Ok(Outcome::NotRun(why)) => output::show(&format!("{name}: NOT RUN: {why}")),
                 Err(message) => failures.push(message),
             }
         }

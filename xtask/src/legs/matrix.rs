@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::cargo::target_dir;
 use crate::leg::{Outcome, Report};
-use crate::root;
+use crate::{output, root};
 
 /// The rows, by the names of their reports, and the leg each comes from.
 const ROWS: [(&str, &str); 5] = [
@@ -36,9 +36,9 @@ pub fn run(save: bool) -> Report {
         }
     }
     let page = page(&reports);
-    println!("\n{page}");
+    output::show(&format!("\n{page}"));
     if !missing.is_empty() {
-        println!("NOT RUN, no report: {}", missing.join(", "));
+        output::show(&format!("NOT RUN, no report: {}", missing.join(", ")));
     }
     write(&folder.join("matrix.md"), &page)?;
     if save {

@@ -1,6 +1,7 @@
 //! What the machine needs besides Rust. Says what is missing, and installs it where it may.
 
 use crate::leg::{Outcome, Report};
+use crate::output;
 use crate::process::Run;
 
 /// A tool, how to see that it is there, and how to get it.
@@ -43,7 +44,7 @@ pub fn run() -> Report {
         if there(need) {
             continue;
         }
-        println!("{} is missing", need.what);
+        output::show(&format!("{} is missing", need.what));
         match need.get {
             Get::Apt(packages) => apt(packages)?,
             Get::Rustup(component) => Run::new("rustup").args(["component", "add", component]).run()?,
@@ -67,11 +68,11 @@ fn wanted() -> Vec<&'static str> {
         return Vec::new();
     }
     let packages: Vec<&str> = missing.iter().flat_map(|(_, packages)| packages.iter().copied()).collect();
-    println!("installing, for the legs that use it: {}", packages.join(" "));
+    output::show(&format!("installing, for the legs that use it: {}", packages.join(" ")));
     match apt(&packages) {
         Ok(()) => missing.iter().map(|(what, _)| *what).collect(),
         Err(why) => {
-            println!("not installed: {why}");
+            output::show(&format!("not installed: {why}"));
             Vec::new()
         }
     }

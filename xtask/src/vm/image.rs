@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::cpio::Archive;
+use crate::output;
 use crate::process::Run;
 
 /// A kernel and what it starts from.
@@ -68,7 +69,7 @@ fn unpacked_kernel() -> Result<PathBuf, String> {
         return Ok(root);
     }
     let package = newest_package()?;
-    println!("first use: downloading {package} (about 70 MB) to {}", cache.display());
+    output::show(&format!("first use: downloading {package} (about 70 MB) to {}", cache.display()));
     // A folder of this process's own, moved into place when complete: two first uses may run at a time.
     let work = cache.join(format!("work-{}", std::process::id()));
     fs::create_dir_all(&work).map_err(|error| format!("{}: {error}", work.display()))?;
