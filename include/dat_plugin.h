@@ -169,6 +169,8 @@ typedef uint64_t datp_caps;
 #define DATP_CAPS_WINDOWS ((datp_caps)(0x100))
 /* Has Opcode::SEND_INVALIDATE. */
 #define DATP_CAPS_SEND_INVALIDATE ((datp_caps)(0x200))
+/* Registers memory of other devices (Device::register_dmabuf). */
+#define DATP_CAPS_DMABUF ((datp_caps)(0x400))
 
 /* Kind of an Event. */
 typedef uint32_t datp_event_kind;
@@ -519,6 +521,9 @@ struct datp_device_ops {
     /* Registers len bytes at addr for access in protection domain domain. */
     datp_status (*register_)(datp_ctx ctx, uint64_t addr, uint64_t len, datp_access access, uint32_t domain,
         struct datp_keys *out, struct datp_message *message);
+    /* Registers len bytes at offset of a dma-buf, as memory at addr: posts name it so. Only with Caps::DMABUF. */
+    datp_status (*register_dmabuf)(datp_ctx ctx, int32_t fd, uint64_t offset, uint64_t len, uint64_t addr,
+        datp_access access, uint32_t domain, struct datp_keys *out, struct datp_message *message);
     /* Ends a registration. No remote access through it begins or goes on after the call returned. */
     datp_status (*deregister)(datp_ctx ctx, struct datp_keys keys);
     /* Allocates zeroed memory that peers reach in the fastest way. Only with Caps::ALLOC. */

@@ -350,6 +350,7 @@ const struct datp_device_ops device_ops = {
     .open_channel = channel_open,
     .listen = listen_on,
     .register_ = memory_register,
+    .register_dmabuf = memory_register_dmabuf,
     .deregister = memory_deregister,
     .alloc = no_alloc,
     .free = no_free,

@@ -48,6 +48,14 @@ datp_status memory_register(datp_ctx ctx, uint64_t addr, uint64_t len, datp_acce
     return DATP_STATUS_OK;
 }
 
+datp_status memory_register_dmabuf(datp_ctx ctx, int32_t fd, uint64_t offset, uint64_t len, uint64_t addr,
+    datp_access access, uint32_t domain, struct datp_keys *out, struct datp_message *message)
+{
+    const struct device *device = ctx;
+    (void)fd, (void)offset, (void)len, (void)addr, (void)access, (void)domain, (void)out;
+    return fail(message, DATP_STATUS_NOT_SUPPORTED, "%s: no memory of other devices", device->name);
+}
+
 datp_status memory_deregister(datp_ctx ctx, struct datp_keys keys)
 {
     struct device *device = ctx;

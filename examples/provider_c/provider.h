@@ -132,6 +132,8 @@ bool device_take_back(struct device *device, struct pending_event *event);
 /* Memory. */
 datp_status memory_register(datp_ctx ctx, uint64_t addr, uint64_t len, datp_access access, uint32_t domain,
     struct datp_keys *out, struct datp_message *message);
+datp_status memory_register_dmabuf(datp_ctx ctx, int32_t fd, uint64_t offset, uint64_t len, uint64_t addr,
+    datp_access access, uint32_t domain, struct datp_keys *out, struct datp_message *message);
 datp_status memory_deregister(datp_ctx ctx, struct datp_keys keys);
 bool memory_may(const struct device *device, uint32_t rkey, uint64_t addr, uint64_t len, datp_access access,
     uint32_t domain);

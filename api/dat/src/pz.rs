@@ -1,5 +1,6 @@
 //! Protection zones and the memory in them.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use dat_engine::Memory;
@@ -93,6 +94,22 @@ impl Pz {
         // SAFETY: the caller's promise, which is the one asked for.
         let memory = unsafe { Memory::foreign(address as u64, len as u64, None) };
         Region::shared(self, memory, cookie, privileges)
+    }
+
+    /// Registers `len` bytes at `offset` of another device's memory (a GPU's, for one), exported as a dma-buf. Slices
+    /// and peers name it by addresses from `address` on: where its device, or this process, has it.
+    ///
+    /// The processor does not reach it through the region: [`Region::read`] and the like panic. Not part of DAT;
+    /// `DAT_MODEL_NOT_SUPPORTED` where the provider has no such memory, which `dat info` shows.
+    pub fn register_dmabuf(
+        &self,
+        dmabuf: OwnedFd,
+        offset: u64,
+        len: usize,
+        address: u64,
+        privileges: Privileges,
+    ) -> Result<Region> {
+        Region::new(self, Memory::device(dmabuf, offset, len as u64, address), privileges)
     }
 
     /// The layer below.

@@ -68,7 +68,7 @@ impl Region {
     /// Copies bytes out. What a peer writes meanwhile is seen or not, byte by byte.
     ///
     /// # Panics
-    /// When the range does not lie inside.
+    /// When the range does not lie inside, or is memory of another device.
     pub fn read(&self, offset: usize, out: &mut [u8]) {
         self.0.lmr.memory().read(offset as u64, out);
     }
@@ -76,7 +76,7 @@ impl Region {
     /// Copies bytes in.
     ///
     /// # Panics
-    /// When the range does not lie inside.
+    /// When the range does not lie inside, or is memory of another device.
     pub fn write(&self, offset: usize, bytes: &[u8]) {
         self.0.lmr.memory().write(offset as u64, bytes);
     }

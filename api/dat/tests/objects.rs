@@ -136,3 +136,12 @@ fn a_region_over_a_region() {
     assert_eq!(&got, b"same");
     assert_eq!(second.len(), 4096);
 }
+
+#[test]
+fn memory_of_another_device_is_refused_where_it_cannot_be() {
+    let side = Side::new();
+    let file = std::fs::File::open("/dev/null").unwrap();
+    let refused = side.pz.register_dmabuf(file.into(), 0, 4096, 1 << 20, Privileges::ALL).unwrap_err();
+    assert_eq!(refused.kind(), ReturnType::ModelNotSupported);
+    assert!(refused.to_string().contains("dma-buf"), "{refused}");
+}

@@ -125,6 +125,10 @@ impl Ia {
             let message = format!("the range {memory:?} wraps around or is null");
             return Err(error::parameter(CALL, Subtype::Arg3, message));
         }
+        if memory.is_device() && matches!(origin, Origin::Shared(_)) {
+            let message = "memory of another device is shared by its descriptor, not by a cookie";
+            return Err(error::parameter(CALL, Subtype::Arg3, message));
+        }
         let backing = match origin {
             Origin::Shared(cookie) => Some(self.inner.check_shared(CALL, &memory, cookie)?),
             Origin::Virtual | Origin::Lmr(_) => None,
@@ -132,6 +136,10 @@ impl Ia {
         let caps = device.attr().caps;
         if privileges.contains(Privileges::REMOTE_ATOMIC) && !caps.contains(Caps::ATOMICS) {
             return Err(error::unsupported(CALL, "this provider has no atomic operations"));
+        }
+        if memory.is_device() && !caps.contains(Caps::DMABUF) {
+            let message = "this provider registers no memory of other devices (dma-buf)";
+            return Err(error::unsupported(CALL, message));
         }
         if va_type == VaType::ZeroBased {
             return Err(error::unsupported(CALL, "addresses are virtual; zero-based ones are not supported"));

@@ -1,7 +1,7 @@
 //! What a layer is, and the device that passes calls through one.
 
 use std::collections::HashMap;
-use std::os::fd::RawFd;
+use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use dat_plugin::host::{Below, BelowChannel, BelowListener, BelowQueue, BelowSrq, Device as HostDevice};
@@ -377,6 +377,20 @@ impl<L: Layer> Device for Over<L> {
     fn register(&self, addr: u64, len: u64, access: Access, domain: u32) -> Result<Keys, Failure> {
         let call = Control::Register { len, access, domain };
         self.layer.control(None, &call, || self.below.register(addr, len, access, domain))
+    }
+
+    fn register_dmabuf(
+        &self,
+        dmabuf: BorrowedFd<'_>,
+        offset: u64,
+        len: u64,
+        addr: u64,
+        access: Access,
+        domain: u32,
+    ) -> Result<Keys, Failure> {
+        let call = Control::Register { len, access, domain };
+        self.layer
+            .control(None, &call, || self.below.register_dmabuf(dmabuf, offset, len, addr, access, domain))
     }
 
     fn deregister(&self, keys: Keys) -> Status {

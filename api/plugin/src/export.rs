@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::marker::PhantomData;
+use std::os::fd::BorrowedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -67,6 +68,7 @@ impl<P: Provider> Export<P> {
         open_channel: open_channel::<Dev<P>>,
         listen: listen::<Dev<P>>,
         register: register::<Dev<P>>,
+        register_dmabuf: register_dmabuf::<Dev<P>>,
         deregister: deregister::<Dev<P>>,
         alloc: alloc::<Dev<P>>,
         free: free::<Dev<P>>,
@@ -386,6 +388,31 @@ unsafe extern "C" fn register<D: Device>(
 ) -> Status {
     // SAFETY: see above.
     unsafe { fallible(out, message, || object::<D>(ctx).register(addr, len, access, domain)) }
+}
+
+#[allow(clippy::too_many_arguments, reason = "the interface's")]
+unsafe extern "C" fn register_dmabuf<D: Device>(
+    ctx: Ctx,
+    fd: i32,
+    offset: u64,
+    len: u64,
+    addr: u64,
+    access: Access,
+    domain: u32,
+    out: *mut Keys,
+    message: *mut Message,
+) -> Status {
+    let register = || {
+        if fd < 0 {
+            return Err(Failure::new(Status::INVALID, format!("{fd} is no descriptor of a dma-buf")));
+        }
+        // SAFETY: not -1; the caller keeps the descriptor open for the call.
+        let dmabuf = unsafe { BorrowedFd::borrow_raw(fd) };
+        // SAFETY: see above.
+        unsafe { object::<D>(ctx) }.register_dmabuf(dmabuf, offset, len, addr, access, domain)
+    };
+    // SAFETY: see above.
+    unsafe { fallible(out, message, register) }
 }
 
 unsafe extern "C" fn deregister<D: Device>(ctx: Ctx, keys: Keys) -> Status {

@@ -78,7 +78,7 @@ fn program() -> String {
         ProviderOps as "provider_ops" { size, reserved, init, open }
         DeviceOps as "device_ops" {
             size, reserved, poll_events, event_fd, attr, open_queue, open_channel, listen,
-            register as "register_", deregister, alloc, free, reject, open_srq, open_window, close_window,
+            register as "register_", register_dmabuf, deregister, alloc, free, reject, open_srq, open_window, close_window,
             describe, close,
         }
         ChannelOps as "channel_ops" {

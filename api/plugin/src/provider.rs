@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::os::fd::RawFd;
+use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::Arc;
 
 use crate::wire::{
@@ -170,6 +170,24 @@ pub trait Device: Send + Sync + 'static {
     ///
     /// The memory stays valid until [`Device::deregister`] returned and no post that names it is outstanding.
     fn register(&self, addr: u64, len: u64, access: Access, domain: u32) -> Result<Keys, Failure>;
+
+    /// Registers `len` bytes at `offset` of a dma-buf, as memory at `addr`: posts name it so. Only with
+    /// [`crate::Caps::DMABUF`].
+    ///
+    /// The descriptor is the caller's and open for the call. The processor may have no access to the memory: bytes of
+    /// it are moved by the device alone. Otherwise as [`Device::register`].
+    fn register_dmabuf(
+        &self,
+        dmabuf: BorrowedFd<'_>,
+        offset: u64,
+        len: u64,
+        addr: u64,
+        access: Access,
+        domain: u32,
+    ) -> Result<Keys, Failure> {
+        let _ = (dmabuf, offset, len, addr, access, domain);
+        Err(Failure::new(Status::NOT_SUPPORTED, "this provider does not register memory of other devices"))
+    }
 
     /// Ends a registration. No remote access through it begins or goes on after the call returned.
     fn deregister(&self, keys: Keys) -> Status;

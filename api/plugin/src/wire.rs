@@ -224,6 +224,8 @@ constants! {
         WINDOWS = 0x100;
         /// Has [`Opcode::SEND_INVALIDATE`].
         SEND_INVALIDATE = 0x200;
+        /// Registers memory of other devices ([`crate::Device::register_dmabuf`]).
+        DMABUF = 0x400;
     }
 }
 bits!(Caps(u64));

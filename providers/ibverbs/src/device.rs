@@ -258,6 +258,7 @@ impl Dev {
             (self.has_atomics(), Caps::ATOMICS),
             (attr.max_srq > 0, Caps::SRQ),
             (has(IBV_DEVICE_MEM_WINDOW) && attr.max_mw > 0, Caps::WINDOWS),
+            (params.dmabuf && self.context.lib.verbs.ibv_reg_dmabuf_mr.is_some(), Caps::DMABUF),
         ] {
             if there {
                 caps = caps | cap;
@@ -350,6 +351,19 @@ impl Device for IbDevice {
     fn register(&self, addr: u64, len: u64, access: Access, domain: u32) -> Result<Keys, Failure> {
         self.0.check_fork()?;
         self.0.memory.register(&self.0.params, addr, len, access, domain)
+    }
+
+    fn register_dmabuf(
+        &self,
+        dmabuf: BorrowedFd<'_>,
+        offset: u64,
+        len: u64,
+        addr: u64,
+        access: Access,
+        domain: u32,
+    ) -> Result<Keys, Failure> {
+        self.0.check_fork()?;
+        self.0.memory.register_dmabuf(&self.0.params, dmabuf, [offset, len, addr], access, domain)
     }
 
     fn deregister(&self, keys: Keys) -> Status {

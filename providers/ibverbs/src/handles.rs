@@ -4,7 +4,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::io;
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
@@ -181,6 +181,22 @@ impl Mr {
         let reg = pd.context.lib.verbs.ibv_reg_mr;
         // SAFETY: the caller's promise.
         let ptr = unsafe { reg(pd.ptr.as_ptr(), addr as *mut c_void, len as usize, access) };
+        Ok(Mr { pd: pd.clone(), ptr: NonNull::new(ptr).ok_or_else(last)? })
+    }
+
+    /// Registers memory of another device, which holds it by itself until the registration ends.
+    pub(crate) fn of_dmabuf(
+        pd: &Arc<Pd>,
+        dmabuf: BorrowedFd<'_>,
+        offset: u64,
+        len: u64,
+        addr: u64,
+        access: c_int,
+    ) -> io::Result<Mr> {
+        let verbs = &pd.context.lib.verbs;
+        let reg = verbs.ibv_reg_dmabuf_mr.ok_or_else(|| io::Error::from(io::ErrorKind::Unsupported))?;
+        // SAFETY: the domain lives as long as the result; the kernel takes a reference of its own to the memory.
+        let ptr = unsafe { reg(pd.ptr.as_ptr(), offset, len as usize, addr, dmabuf.as_raw_fd(), access) };
         Ok(Mr { pd: pd.clone(), ptr: NonNull::new(ptr).ok_or_else(last)? })
     }
 

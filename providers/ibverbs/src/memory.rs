@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::ffi::c_int;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use dat_plugin::{Access, Block, Failure, Keys, Status};
@@ -118,10 +119,37 @@ impl Memory {
         // SAFETY: the contract of `Device::register`: the memory stays valid until `deregister` returned.
         let mr =
             unsafe { Mr::new(&pd, addr, len, flags) }.map_err(|error| no_registration(&what, len, &error))?;
+        Ok(self.keep(mr, access))
+    }
+
+    pub(crate) fn register_dmabuf(
+        &self,
+        params: &Params,
+        dmabuf: BorrowedFd<'_>,
+        [offset, len, addr]: [u64; 3],
+        access: Access,
+        domain: u32,
+    ) -> Result<Keys, Failure> {
+        let name = &params.ia_name;
+        let what = format!("{name}: registration of {len} bytes at {offset} of a dma-buf");
+        if !params.dmabuf {
+            let message = format!("{what}: switched off; set `dmabuf = \"on\"` in the adapter's params");
+            return Err(Failure::new(Status::NOT_SUPPORTED, message));
+        }
+        let ends = [offset.checked_add(len), addr.checked_add(len)];
+        if len == 0 || ends.contains(&None) || usize::try_from(len).is_err() {
+            return Err(Failure::new(Status::INVALID, format!("{what}: no range of memory")));
+        }
+        // Pinning is the exporter's matter, so the right to register without it is not asked for.
+        let mr = Mr::of_dmabuf(&self.domain(domain)?, dmabuf, offset, len, addr, flags(access));
+        mr.map(|mr| self.keep(mr, access)).map_err(|error| no_dmabuf(&what, &error))
+    }
+
+    fn keep(&self, mr: Mr, access: Access) -> Keys {
         let (lkey, rkey) = mr.keys();
         lock(&self.regions).insert(lkey, Arc::new(mr));
         let remote = REMOTE.iter().any(|right| access.contains(*right));
-        Ok(Keys { lkey, rkey: if remote { rkey } else { 0 } })
+        Keys { lkey, rkey: if remote { rkey } else { 0 } }
     }
 
     pub(crate) fn deregister(&self, keys: Keys) -> Status {
@@ -242,6 +270,18 @@ fn no_registration(what: &str, len: u64, error: &io::Error) -> Failure {
             len.div_ceil(1024)
         );
         return Failure::new(Status::NO_RESOURCE, message);
+    }
+    status::failure(what, error)
+}
+
+/// The kernel answers alike whatever of the two cannot: the library's driver, or the device's in the kernel.
+fn no_dmabuf(what: &str, error: &io::Error) -> Failure {
+    let unable = [libc::EOPNOTSUPP, libc::ENOSYS, libc::ENOTTY];
+    if error.kind() == io::ErrorKind::Unsupported
+        || error.raw_os_error().is_some_and(|code| unable.contains(&code))
+    {
+        let message = format!("{what}: {error}; the device's driver (or this libibverbs) does not do that");
+        return Failure::new(Status::NOT_SUPPORTED, message);
     }
     status::failure(what, error)
 }

@@ -18,6 +18,8 @@
 //!   processors they are sold for; none promises it.
 //! - `on_demand` (`off`): `on` registers memory without pinning it.
 //! - `hugepages` (`off`): `try` and `require` for memory that the adapter allocates.
+//! - `dmabuf` (`off`): `on` registers memory of other devices, exported as dma-bufs, where the library can; whether the
+//!   device's driver can is seen when it is tried.
 //! - `fork` (`on`): `off` leaves out `ibv_fork_init`, for programs that never fork.
 //! - `max_channels` (65536).
 
@@ -50,6 +52,7 @@ pub(crate) struct Params {
     pub(crate) write_ordered: bool,
     pub(crate) on_demand: bool,
     pub(crate) hugepages: HugePages,
+    pub(crate) dmabuf: bool,
     pub(crate) fork: bool,
     pub(crate) max_channels: u32,
 }
@@ -62,7 +65,7 @@ pub(crate) enum HugePages {
     Require,
 }
 
-const KNOWN: [&str; 20] = [
+const KNOWN: [&str; 21] = [
     "device",
     "port",
     "address",
@@ -81,6 +84,7 @@ const KNOWN: [&str; 20] = [
     "write_ordered",
     "on_demand",
     "hugepages",
+    "dmabuf",
     "fork",
     "max_channels",
 ];
@@ -125,6 +129,7 @@ impl Params {
                 "hugepages",
                 &[("off", HugePages::Off), ("try", HugePages::Try), ("require", HugePages::Require)],
             )?,
+            dmabuf: reader.switch("dmabuf", false)?,
             fork: reader.switch("fork", true)?,
             max_channels: reader.number("max_channels", 65_536, 1, 1 << 20)?,
         };

@@ -1,6 +1,6 @@
 //! An open interface adapter, and its listeners.
 
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::ptr::null;
 use std::sync::Arc;
 
@@ -96,12 +96,18 @@ impl Device {
 
     /// Registers memory.
     pub fn register(&self, memory: Memory, access: Access, domain: u32) -> Result<Registration, Failure> {
-        let ops = self.0.tables.device;
+        let (ops, ctx) = (self.0.tables.device, self.0.object.ctx);
         let (addr, len) = (memory.addr(), memory.len());
-        // SAFETY: as above; `Memory` carries the promise that the range may be accessed.
-        let keys = call(Keys::default(), |out: *mut Keys, m: *mut Message| unsafe {
-            (ops.register)(self.0.object.ctx, addr, len, access, domain, out, m)
-        })?;
+        let keys = match memory.dmabuf() {
+            // SAFETY: as above; `Memory` carries the promise that the range may be accessed.
+            None => call(Keys::default(), |out: *mut Keys, m: *mut Message| unsafe {
+                (ops.register)(ctx, addr, len, access, domain, out, m)
+            })?,
+            // SAFETY: as above; `memory` keeps the descriptor open.
+            Some((fd, offset)) => call(Keys::default(), |out: *mut Keys, m: *mut Message| unsafe {
+                (ops.register_dmabuf)(ctx, fd.as_raw_fd(), offset, len, addr, access, domain, out, m)
+            })?,
+        };
         Ok(Registration::new(self.clone(), memory, access, domain, keys))
     }
 

@@ -149,6 +149,22 @@ impl provider::Device for Below {
         })
     }
 
+    fn register_dmabuf(
+        &self,
+        dmabuf: BorrowedFd<'_>,
+        offset: u64,
+        len: u64,
+        addr: u64,
+        access: Access,
+        domain: u32,
+    ) -> Result<Keys, Failure> {
+        let (ops, fd) = (self.0.0.tables.device, dmabuf.as_raw_fd());
+        // SAFETY: as in `register`; the descriptor is borrowed for the call.
+        call(Keys::default(), |out, m| unsafe {
+            (ops.register_dmabuf)(self.ctx(), fd, offset, len, addr, access, domain, out, m)
+        })
+    }
+
     fn deregister(&self, keys: Keys) -> Status {
         self.0.deregister(keys)
     }

@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use super::Device;
@@ -13,7 +14,14 @@ use crate::wire::{Access, Block, Keys};
 pub struct Memory {
     addr: u64,
     len: u64,
+    dmabuf: Option<Arc<Dmabuf>>,
     _owner: Option<Arc<dyn Any + Send + Sync>>,
+}
+
+/// Where another device's memory is found.
+struct Dmabuf {
+    fd: OwnedFd,
+    offset: u64,
 }
 
 impl Memory {
@@ -24,18 +32,34 @@ impl Memory {
     /// the range stays mapped and readable, and writable where a write right is registered; and no Rust reference to
     /// it is used while an outstanding operation, or a peer with a remote right, may write to it.
     pub unsafe fn foreign(addr: u64, len: u64, owner: Option<Arc<dyn Any + Send + Sync>>) -> Memory {
-        Memory { addr, len, _owner: owner }
+        Memory { addr, len, dmabuf: None, _owner: owner }
     }
 
     /// Zeroed memory of this process, aligned to a page, of the plain heap.
     pub fn heap(len: usize) -> Memory {
         let pages = vec![Page([0; 4096]); len.div_ceil(4096).max(1)].into_boxed_slice();
         let pages = Arc::new(Pages(Box::into_raw(pages)));
-        Memory { addr: pages.0.cast::<u8>() as u64, len: len as u64, _owner: Some(pages) }
+        Memory { addr: pages.0.cast::<u8>() as u64, len: len as u64, dmabuf: None, _owner: Some(pages) }
+    }
+
+    /// `len` bytes at `offset` of another device's memory, which posts name by addresses from `addr` on: where the
+    /// process has it mapped, or where its device has it. The processor is not assumed to reach it.
+    pub fn device(dmabuf: OwnedFd, offset: u64, len: u64, addr: u64) -> Memory {
+        Memory { addr, len, dmabuf: Some(Arc::new(Dmabuf { fd: dmabuf, offset })), _owner: None }
     }
 
     pub(super) fn block(device: Device, block: Block) -> Memory {
-        Memory { addr: block.addr, len: block.len, _owner: Some(Arc::new(Allocation { device, block })) }
+        let owner = Arc::new(Allocation { device, block });
+        Memory { addr: block.addr, len: block.len, dmabuf: None, _owner: Some(owner) }
+    }
+
+    /// Whether it is memory of another device, which [`Memory::read`] and the like do not reach.
+    pub fn is_device(&self) -> bool {
+        self.dmabuf.is_some()
+    }
+
+    pub(super) fn dmabuf(&self) -> Option<(BorrowedFd<'_>, u64)> {
+        self.dmabuf.as_ref().map(|dmabuf| (dmabuf.fd.as_fd(), dmabuf.offset))
     }
 
     /// Address of the first byte.
@@ -52,7 +76,7 @@ impl Memory {
     /// Copies bytes out. What a peer writes meanwhile may be seen or not, byte by byte.
     ///
     /// # Panics
-    /// When the range does not lie inside.
+    /// When the range does not lie inside, or is memory of another device.
     pub fn read(&self, offset: u64, out: &mut [u8]) {
         let from = self.at(offset, out.len()) as *const u8;
         // SAFETY: in range, checked by `at`; mapped by the promise of `foreign` or by ownership. The copy goes through
@@ -63,7 +87,7 @@ impl Memory {
     /// Copies bytes in.
     ///
     /// # Panics
-    /// When the range does not lie inside.
+    /// When the range does not lie inside, or is memory of another device.
     pub fn write(&self, offset: u64, bytes: &[u8]) {
         let to = self.at(offset, bytes.len()) as *mut u8;
         // SAFETY: as in `read`.
@@ -73,7 +97,7 @@ impl Memory {
     /// The byte at `offset`, read anew each time: for polling memory that a peer writes.
     ///
     /// # Panics
-    /// When the offset does not lie inside.
+    /// When the offset does not lie inside, or is in memory of another device.
     #[inline]
     pub fn read_volatile(&self, offset: u64) -> u8 {
         // SAFETY: as in `read`; an atomic load of a byte cannot tear and orders what is read after it.
@@ -87,6 +111,7 @@ impl Memory {
     fn at(&self, offset: u64, len: usize) -> usize {
         let inside = offset.checked_add(len as u64).is_some_and(|end| end <= self.len);
         assert!(inside, "bytes {offset}..+{len} are outside of memory of {} bytes", self.len);
+        assert!(!self.is_device(), "memory of another device is not read or written by the processor");
         (self.addr + offset) as usize
     }
 }

@@ -1,12 +1,13 @@
 //! The machine around the device: limits, permissions, forks, and a device that is unplugged.
 
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;
 
 use dat_ibverbs::Ibverbs;
-use dat_plugin::host::{Memory, Plugin};
-use dat_plugin::{EventKind, PostFlag, Status};
+use dat_plugin::host::{Device, Memory, Plugin};
+use dat_plugin::{Caps, EventKind, PostFlag, Status};
 
 use crate::setup::*;
 
@@ -24,6 +25,65 @@ fn what_cannot_be_is_said_precisely() {
     let probes = Plugin::of::<Ibverbs>().probe(&config(&[("device", &name)]));
     assert!(probes.iter().any(|probe| probe.usable && probe.candidate.contains(&name)), "{probes:?}");
     assert!(device(&[]).describe().contains(&name));
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask rdma"]
+fn memory_of_other_devices_is_registered_where_the_driver_can() {
+    let register =
+        |device: &Device, fd: OwnedFd| device.register(Memory::device(fd, 0, 4096, 1 << 40), ALL, 1);
+    let off = device(&[]);
+    assert!(!off.attr().caps.contains(Caps::DMABUF));
+    let failure = register(&off, memfd()).expect_err("switched off");
+    assert!(failure.status == Status::NOT_SUPPORTED && failure.message.contains("dmabuf"), "{failure}");
+
+    let on = device(&[("dmabuf", "on")]);
+    assert!(on.attr().caps.contains(Caps::DMABUF));
+    let failure = register(&on, memfd()).expect_err("ordinary memory is no dma-buf");
+    assert!(failure.message.contains("dma-buf"), "{failure}");
+    let failure = on.register(Memory::device(memfd(), u64::MAX, 4096, 1), ALL, 1).expect_err("no range");
+    assert_eq!(failure.status, Status::INVALID, "{failure}");
+    // Real memory of the kind, where this kernel makes some: either all is well, or the driver is named.
+    let Ok(dmabuf) = udmabuf(&memfd()) else {
+        println!("NOT RUN: this kernel has no /dev/udmabuf to make a dma-buf with");
+        return;
+    };
+    match register(&on, dmabuf) {
+        Ok(registration) => assert_ne!(registration.keys().rkey, 0),
+        Err(failure) => {
+            assert_eq!(failure.status, Status::NOT_SUPPORTED, "{failure}");
+            assert!(failure.message.contains("driver"), "{failure}");
+        }
+    }
+}
+
+/// A page of sealed shared memory, of which a dma-buf can be made.
+fn memfd() -> OwnedFd {
+    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+    let fd = memfd_create("page", MemfdFlags::ALLOW_SEALING).expect("shared memory");
+    ftruncate(&fd, 4096).expect("a page");
+    fcntl_add_seals(&fd, SealFlags::SHRINK).expect("sealed");
+    fd
+}
+
+/// The page as a dma-buf (`UDMABUF_CREATE` of linux/udmabuf.h).
+fn udmabuf(page: &OwnedFd) -> std::io::Result<OwnedFd> {
+    #[repr(C)]
+    struct Create {
+        memfd: u32,
+        flags: u32,
+        offset: u64,
+        size: u64,
+    }
+    let maker = std::fs::File::options().read(true).write(true).open("/dev/udmabuf")?;
+    let create = Create { memfd: page.as_raw_fd() as u32, flags: 0, offset: 0, size: 4096 };
+    // SAFETY: the structure is the one the request takes; it is only read.
+    let fd = unsafe { libc::ioctl(maker.as_raw_fd(), 0x4018_7542, &raw const create) };
+    if fd < 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    // SAFETY: a new descriptor, nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// Runs one of these tests again in a process that `prepare` has changed.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use dat_plugin::host::{Channel, Device, Memory, Queue, Remote, SpanTable};
 use dat_plugin::{
-    Access, Caps, ChannelAttr, Completion, CompletionStatus, ConnectParam, Event, EventKind, Opcode,
+    Access, Caps, ChannelAttr, Completion, CompletionStatus, ConnectParam, Event, EventKind, Failure, Opcode,
     PostFlag, SrqAttr, Status,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -236,6 +236,14 @@ fn capabilities(t: &Bench) -> Outcome {
         let (a, _b) = connected(t)?;
         let status = a.channel.post_imm(Opcode::SEND_IMM, PostFlag::NONE, 1, &[], 0, Remote::default(), 7);
         holds(status.0 < 0, "a send with a value was accepted")?;
+        tried += 1;
+    }
+    if !caps.contains(Caps::DMABUF) {
+        // Any descriptor: what is not offered is refused before anything looks at it.
+        let file =
+            std::fs::File::open("/dev/null").map_err(|error| said(Failure::os("/dev/null", &error)))?;
+        let memory = Memory::device(file.into(), 0, ROOM, 1 << 20);
+        refused("memory of another device", device.register(memory, ALL, DOMAIN), &[Status::NOT_SUPPORTED])?;
         tried += 1;
     }
     match tried {
