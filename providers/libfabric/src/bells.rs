@@ -4,7 +4,7 @@
 //!
 //! Nothing is said under compulsion: what cannot be sent just now is owed, and said when libfabric takes it.
 
-use dat_plugin::EventKind;
+use dat_plugin::{Event, EventKind};
 
 use crate::channel::{Chan, Phase, State};
 use crate::endpoint::{Errno, Remote};
@@ -29,7 +29,7 @@ pub struct Owed {
     /// Keys the peer took back; said when nothing of them is under way.
     pub revoked: Vec<u32>,
     /// The event to hand out when libfabric has let go of everything.
-    pub ending: Option<EventKind>,
+    pub ending: Option<Box<Event>>,
 }
 
 const NOTHING: [u8; PAYLOAD] = [0; PAYLOAD];

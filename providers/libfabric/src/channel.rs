@@ -7,8 +7,8 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use dat_plugin::{
-    AtomicRequest, BindRequest, Channel, ChannelAttr, ConnectParam, Event, EventKind, Failure, RecvRequest,
-    Request, Status,
+    AtomicRequest, BindRequest, Channel, ChannelAttr, Completion, ConnectParam, Event, EventKind, Failure,
+    RecvRequest, Request, Status,
 };
 use parking_lot::{Mutex, MutexGuard};
 
@@ -99,6 +99,8 @@ pub struct State {
     pub owed: Owed,
     /// Keys the peer was told of.
     pub explained: Vec<u32>,
+    /// The last success nobody was told of, if nothing later told of it.
+    pub silent: Option<Completion>,
     /// Looks since the peer was last heard of.
     pub silence: u32,
 }
@@ -177,6 +179,7 @@ impl Chan {
             asked: None,
             owed: Owed::default(),
             explained: Vec::new(),
+            silent: None,
             silence: 0,
         };
         Ok(Arc::new_cyclic(|this| {
@@ -228,7 +231,11 @@ impl Chan {
     }
 
     pub fn event(&self, kind: EventKind, data: &[u8]) {
-        self.dev.event(self.arc(), Event::new(kind, self.attr.user).with_data(data));
+        self.dev.event(self.arc(), self.event_of(kind, data));
+    }
+
+    fn event_of(&self, kind: EventKind, data: &[u8]) -> Event {
+        Event::new(kind, self.attr.user).with_data(data)
     }
 
     /// Is connected now.
@@ -254,7 +261,7 @@ impl Chan {
             self.event(kind, data);
         } else {
             // Told once libfabric has handed everything back.
-            st.owed.ending = Some(kind);
+            st.owed.ending = Some(Box::new(self.event_of(kind, data)));
             self.list();
         }
     }
@@ -264,6 +271,7 @@ impl Chan {
         if st.phase == Phase::Stopped {
             return;
         }
+        self.tell_silent(st);
         st.phase = Phase::Stopped;
         let explained = std::mem::take(&mut st.explained);
         self.dev.regions.forget(self.id, &explained);
@@ -415,7 +423,7 @@ impl Channel for FabricChannel {
                 return Status::OK;
             }
         }
-        st.owed.ending = Some(EventKind::DISCONNECTED);
+        st.owed.ending = Some(Box::new(self.0.event_of(EventKind::DISCONNECTED, &[])));
         self.0.list();
         Status::PENDING
     }
@@ -430,6 +438,13 @@ impl Channel for FabricChannel {
 
     fn post_atomic(&self, request: &AtomicRequest) -> Status {
         self.0.post_atomic(request)
+    }
+
+    fn settle(&self) {
+        if self.0.dev.owner.here() {
+            self.0.dev.progress();
+            self.0.tell_silent(&mut self.0.lock());
+        }
     }
 
     fn bind(&self, request: &BindRequest) -> Result<u32, Status> {

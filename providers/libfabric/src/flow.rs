@@ -210,9 +210,9 @@ impl Chan {
     /// Hands out the last event of a channel that waited for libfabric to let go.
     pub fn finish_ending(&self, st: &mut State) {
         if st.inflight == 0
-            && let Some(kind) = st.owed.ending.take()
+            && let Some(event) = st.owed.ending.take()
         {
-            self.event(kind, &[]);
+            self.dev.event(self.arc(), *event);
         }
     }
 
@@ -411,23 +411,28 @@ impl Chan {
             if request.opcode == Opcode::BIND && request.rkey != 0 {
                 self.dev.take_back(request.rkey);
             }
+            let length = if failed { 0 } else { request.len };
+            let (token, status) = (request.token, request.status);
+            let completion = Completion { token, status, length, ..Completion::default() };
             if failed || !request.flags.contains(PostFlag::UNSIGNALLED) {
-                self.complete(
-                    &self.send,
-                    self.attr.send_user,
-                    &Completion {
-                        token: request.token,
-                        status: request.status,
-                        length: if failed { 0 } else { request.len },
-                        ..Completion::default()
-                    },
-                );
+                // Tells of the silent ones before it, too.
+                st.silent = None;
+                self.complete(&self.send, self.attr.send_user, &completion);
+            } else {
+                st.silent = Some(completion);
             }
             if failed {
                 return false;
             }
         }
         true
+    }
+
+    /// Completes the last success that was kept silent, if nothing told of it since.
+    pub fn tell_silent(&self, st: &mut State) {
+        if let Some(completion) = st.silent.take() {
+            self.complete(&self.send, self.attr.send_user, &completion);
+        }
     }
 
     fn complete(

@@ -10,7 +10,7 @@ use dat_libfabric::Libfabric;
 use dat_plugin::host::{Channel, Device, Listener, Memory, Plugin, Queue, Remote, SpanTable};
 use dat_plugin::{
     Access, ChannelAttr, Completion, CompletionStatus, Config, ConnectParam, Event, EventKind, Opcode,
-    PostFlag, Status,
+    PostFlag, RejectReason, Status,
 };
 
 const MSG: &[(&str, &str)] = &[("fabric", "tcp"), ("endpoint", "msg"), ("address", "127.0.0.1")];
@@ -36,6 +36,26 @@ fn a_silent_peer_is_given_up_connected() {
 #[test]
 fn a_silent_peer_is_given_up_datagrams() {
     silence(RDM);
+}
+
+#[test]
+fn a_rejection_brings_its_data_connected() {
+    rejection(MSG);
+}
+
+#[test]
+fn a_rejection_brings_its_data_datagrams() {
+    rejection(RDM);
+}
+
+#[test]
+fn a_silent_success_is_told_of_when_asked_connected() {
+    silent_success(MSG);
+}
+
+#[test]
+fn a_silent_success_is_told_of_when_asked_datagrams() {
+    silent_success(RDM);
 }
 
 #[test]
@@ -102,6 +122,78 @@ fn silence(params: &[(&str, &str)]) {
     drop(b);
 }
 
+/// The asking side has a receive at the fabric, which has to hand it back before the end is told.
+fn rejection(params: &[(&str, &str)]) {
+    let Some((a, b)) = pair_of_devices(params, "0") else { return };
+    let listener = b.device.listen(0, 9).expect("a port");
+    assert_eq!(a.recv(1), Status::OK);
+    let param = ConnectParam { addr: b.device.attr().address, port: listener.port(), qos: 0, data: b"ask" };
+    a.channel.connect(&param).expect("begins");
+    let request = await_event([&a, &b], 1, |event| event.kind == EventKind::REQUEST);
+    assert_eq!(b.device.reject(request.request, RejectReason::CONSUMER, b"no room"), Status::OK);
+    let told = await_event([&a, &b], 0, |_| true);
+    assert_eq!((told.kind, told.user, told.data()), (EventKind::REJECTED, a.user, &b"no room"[..]));
+}
+
+fn silent_success(params: &[(&str, &str)]) {
+    let Some((a, b)) = pair_of_devices(params, "0") else { return };
+    let listener = b.device.listen(0, 9).expect("a port");
+    let [a, b] = connect(a, b, &listener);
+    let silent = |token| {
+        assert_eq!(b.recv(token), Status::OK);
+        assert_eq!(a.send_with(PostFlag::UNSIGNALLED, token), Status::OK);
+        let done = b.completion(&b.recvs, [&a, &b]);
+        assert_eq!((done.token, done.status), (token, CompletionStatus::SUCCESS));
+    };
+    let told = |settle: bool| {
+        let start = Instant::now();
+        let mut out = [Completion::default()];
+        loop {
+            if settle {
+                a.channel.settle();
+            }
+            assert!(b.poll().is_none() && b.recvs.poll(&mut out) == 0);
+            if a.sends.poll(&mut out) == 1 {
+                return (out[0].token, out[0].status, out[0].length);
+            }
+            assert!(start.elapsed() < LONG, "nobody told of a silent success");
+        }
+    };
+    silent(1);
+    assert_eq!(told(true), (1, CompletionStatus::SUCCESS, 64));
+    a.channel.settle();
+    assert_eq!(a.sends.poll(&mut [Completion::default()]), 0, "told twice");
+    // A success that is not silent tells of those before it.
+    silent(2);
+    assert_eq!((b.recv(3), a.send(3)), (Status::OK, Status::OK));
+    assert_eq!(b.completion(&b.recvs, [&a, &b]).token, 3);
+    assert_eq!(told(false).0, 3);
+    a.channel.settle();
+    assert_eq!(a.sends.poll(&mut [Completion::default()]), 0, "told twice");
+    // So does the end. The peer's next message says that the one before it was consumed.
+    silent(4);
+    assert_eq!((a.recv(5), b.send(5)), (Status::OK, Status::OK));
+    assert_eq!(a.completion(&a.recvs, [&a, &b]).token, 5);
+    assert_eq!(b.completion(&b.sends, [&a, &b]).token, 5);
+    assert_eq!(b.channel.disconnect(), Status::OK);
+    let end = await_event([&a, &b], 0, |_| true);
+    assert_eq!((end.kind, end.user), (EventKind::DISCONNECTED, a.user));
+    assert_eq!(told(false), (4, CompletionStatus::SUCCESS, 64));
+}
+
+/// The next event of `ends[which]` that is wanted; the other one has none.
+fn await_event(ends: [&End; 2], which: usize, wanted: impl Fn(&Event) -> bool) -> Event {
+    let start = Instant::now();
+    loop {
+        assert!(ends[1 - which].poll().is_none(), "an event that should not be there");
+        if let Some(event) = ends[which].poll().filter(&wanted) {
+            return event;
+        }
+        assert!(start.elapsed() < LONG, "an event did not come");
+        std::thread::sleep(Duration::from_micros(200));
+    }
+}
+
 fn exchange(a: &End, b: &End) {
     for token in 0..10 {
         assert_eq!(b.recv(token), Status::OK);
@@ -157,8 +249,12 @@ impl End {
     }
 
     fn send(&self, token: u64) -> Status {
+        self.send_with(PostFlag::NONE, token)
+    }
+
+    fn send_with(&self, flags: PostFlag, token: u64) -> Status {
         let segment = [self.segment(Access::LOCAL_READ)];
-        self.channel.post(Opcode::SEND, PostFlag::NONE, token, &segment, 64, Remote::default())
+        self.channel.post(Opcode::SEND, flags, token, &segment, 64, Remote::default())
     }
 
     fn recv(&self, token: u64) -> Status {
