@@ -98,9 +98,18 @@ impl Writer {
                 let side = place / 2;
                 let asked = !self.model.sides[usize::from(side)].asked.is_empty();
                 let time = Time::Infinite;
-                match self.r.below(8) {
+                let neighbour = place ^ 1;
+                let awaited = self.model.sides[usize::from(1 - side)].reserved;
+                match self.r.below(10) {
                     0 => Step::Modify { place, mask: mask(&mut self.r), shape: shape(&mut self.r) },
                     1..3 => Step::Recv { place, iov: iov(&mut self.r, 2), flags: 0 },
+                    3 => Step::Reserve { place, taken: self.r.one_in(8) },
+                    4 if self.state(neighbour) == Some(EpState::Connected) => {
+                        Step::DupConnect { place, dup: neighbour, data, time, qos: 0 }
+                    }
+                    5.. if awaited.is_some_and(|point| point.listening) => {
+                        Step::Connect { place, to: Target::Reserved, data, time, flags: 0, qos: 0 }
+                    }
                     _ if asked => {
                         let which = self.r.below(4) as u8;
                         Step::Accept { side, which, place: Some(place), data }
@@ -121,6 +130,30 @@ impl Writer {
                     }
                 }
             }
+            Some(EpState::PassiveConnectionPending) => {
+                let side = place / 2;
+                let asked = &self.model.sides[usize::from(side)].asked;
+                let which = asked.iter().position(|asked| asked.held.is_some()).unwrap_or_default() as u8;
+                match self.r.below(6) {
+                    0 => Step::Reject { side, which, data },
+                    1 => post(&mut self.r, place),
+                    2 => Step::Modify { place, mask: mask(&mut self.r), shape: shape(&mut self.r) },
+                    _ => Step::Accept { side, which, place: None, data },
+                }
+            }
+            Some(EpState::Reserved) => match self.r.below(6) {
+                0 => Step::Unreserve { side: place / 2 },
+                1 => Step::Modify { place, mask: mask(&mut self.r), shape: shape(&mut self.r) },
+                2 => Step::Recv { place, iov: iov(&mut self.r, 2), flags: 0 },
+                _ => {
+                    let free = (0..PLACES as u8).find(|other| {
+                        other / 2 != place / 2 && self.state(*other) == Some(EpState::Unconnected)
+                    });
+                    let place = free.unwrap_or(3 - place);
+                    let time = Time::Infinite;
+                    Step::Connect { place, to: Target::Reserved, data, time, flags: 0, qos: 0 }
+                }
+            },
             Some(EpState::Connected) if self.r.one_in(3) => {
                 Step::Disconnect { place, graceful: self.r.one_in(2) }
             }
@@ -162,7 +195,7 @@ impl Writer {
 fn any(r: &mut Random) -> Step {
     let place = r.place();
     let side = r.below(2) as u8;
-    match r.below(100) {
+    match r.below(106) {
         0..12 => Step::Create { place, shape: shape(r) },
         12..16 => Step::Free { place },
         16..30 => Step::Connect {
@@ -173,10 +206,11 @@ fn any(r: &mut Random) -> Step {
                 Target::Peer,
                 Target::Peer,
                 Target::Own,
+                Target::Reserved,
                 Target::Nobody,
             ]),
             data: data(r),
-            time: if r.one_in(20) { r.pick(&[Time::Zero, Time::Short]) } else { Time::Infinite },
+            time: time(r),
             flags: if r.one_in(12) { r.pick(&[1, 2, 8]) } else { 0 },
             qos: if r.one_in(30) { 3 } else { 0 },
         },
@@ -196,8 +230,24 @@ fn any(r: &mut Random) -> Step {
         85..88 => Step::Listen { side },
         88..90 => Step::FreeZone { side, zone: r.below(2) as u8 },
         90..92 => Step::FreeEvd { side, evd: r.below(5) as u8 },
+        92..94 => Step::Reserve { place, taken: r.one_in(3) },
+        94 => Step::Unreserve { side },
+        95..98 => {
+            let dup = if r.one_in(4) { r.place() } else { place ^ 1 };
+            Step::DupConnect {
+                place,
+                dup,
+                data: data(r),
+                time: time(r),
+                qos: if r.one_in(30) { 3 } else { 0 },
+            }
+        }
         _ => post(r, place),
     }
+}
+
+fn time(r: &mut Random) -> Time {
+    if r.one_in(20) { r.pick(&[Time::Zero, Time::Short]) } else { Time::Infinite }
 }
 
 fn data(r: &mut Random) -> u16 {

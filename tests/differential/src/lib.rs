@@ -23,11 +23,12 @@ mod run;
 mod search;
 mod shrink;
 mod transfer;
+mod watch;
 mod world;
 
 pub use generate::{Random, generate};
 pub use model::{Limits, Model};
 pub use program::{Attrs, Far, Program, Segment, Shape, Step};
-pub use run::{Disagreement, Subject, Trace, compare, run};
+pub use run::{Disagreement, Patience, Subject, Trace, compare};
 pub use search::{Found, Tally, search};
 pub use shrink::shrink;

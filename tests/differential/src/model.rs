@@ -7,7 +7,7 @@ use dat_types::ConnectionKind::{
     AcceptCompletionError, Broken, Disconnected, Established, NonPeerRejected, PeerRejected, TimedOut,
 };
 use dat_types::ReturnType::{
-    InvalidHandle as IH, InvalidParameter as IP, InvalidState as IS, ModelNotSupported as MNS,
+    ConnQualInUse, InvalidHandle as IH, InvalidParameter as IP, InvalidState as IS, ModelNotSupported as MNS,
 };
 use dat_types::{ConnectionKind, DtoOperation, DtoStatus, EpState};
 
@@ -41,6 +41,9 @@ pub struct Model {
 #[derive(Clone, Debug)]
 pub(crate) struct Side {
     pub(crate) listening: bool,
+    /// How often it has listened: what an endpoint asked once may be another service point now.
+    generation: u32,
+    pub(crate) reserved: Option<Reserved>,
     /// Undecided requests, in the order of their arrival.
     pub(crate) asked: Vec<Asked>,
     /// How many were decided.
@@ -48,9 +51,28 @@ pub(crate) struct Side {
     pub(crate) memory: Memory,
 }
 
+/// The last reserved service point of a side.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reserved {
+    ep: usize,
+    /// `false`: its request has come, or it was freed.
+    pub(crate) listening: bool,
+    freed: bool,
+}
+
+/// Whom an endpoint asked when it connected.
+#[derive(Clone, Copy, Debug)]
+enum Goal {
+    Public { side: usize, generation: u32 },
+    Reserved { side: usize },
+    Nobody,
+}
+
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked {
     pub(crate) from: usize,
+    /// The endpoint it holds, of a reserved service point.
+    pub(crate) held: Option<usize>,
     /// The attempt it belongs to; an endpoint that has gone on asks no more.
     pub(crate) attempt: u32,
 }
@@ -63,6 +85,8 @@ pub(crate) struct Endpoint {
     pub(crate) shape: Shape,
     pub(crate) attempt: u32,
     pub(crate) peer: Option<usize>,
+    /// Whom it asked; none: it was asked.
+    goal: Option<Goal>,
     pub(crate) recvs: VecDeque<Recv>,
     pub(crate) requests: VecDeque<Request>,
     /// A request succeeded that nobody is told of; until everything is settled it may not have done so yet.
@@ -81,7 +105,14 @@ const SOLICITED: u32 = 0x02;
 impl Model {
     /// Two adapters that listen, without endpoints.
     pub fn new(limits: Limits) -> Model {
-        let side = |side| Side { listening: true, asked: Vec::new(), decided: 0, memory: Memory::new(side) };
+        let side = |side| Side {
+            listening: true,
+            generation: 0,
+            reserved: None,
+            asked: Vec::new(),
+            decided: 0,
+            memory: Memory::new(side),
+        };
         Model { limits, eps: Vec::new(), places: [None; PLACES], sides: [side(0), side(1)], step: 0 }
     }
 
@@ -110,8 +141,11 @@ impl Model {
             Step::Listen { side } => self.listening(*side, true),
             Step::FreeZone { side, zone } => self.free_zone(*side, *zone),
             Step::FreeEvd { side, evd } => self.free_evd(*side, *evd),
+            Step::Unreserve { side } => self.unreserve(usize::from(*side)),
             Step::Free { place }
             | Step::Connect { place, .. }
+            | Step::DupConnect { place, .. }
+            | Step::Reserve { place, .. }
             | Step::Disconnect { place, .. }
             | Step::Reset { place }
             | Step::Recv { place, .. }
@@ -120,6 +154,10 @@ impl Model {
             | Step::Read { place, .. }
             | Step::Modify { place, .. }
             | Step::Query { place } => {
+                let empty = |place: u8| self.places[usize::from(place)].is_none();
+                if matches!(step, Step::DupConnect { dup, .. } if empty(*dup)) {
+                    return Answer::LeftOut;
+                }
                 let Some(ep) = self.places[usize::from(*place)] else { return Answer::LeftOut };
                 if !self.eps[ep].alive {
                     return Answer::Refused(vec![IH]);
@@ -135,6 +173,10 @@ impl Model {
             Step::Connect { to, data, time, flags, qos, .. } => {
                 self.connect(ep, *to, *data, *time, *flags, *qos)
             }
+            Step::DupConnect { dup, data, time, qos, .. } => {
+                self.dup_connect(ep, usize::from(*dup), *data, *time, *qos)
+            }
+            Step::Reserve { taken, .. } => self.reserve(ep, *taken),
             Step::Disconnect { graceful, .. } => self.disconnect(ep, *graceful),
             Step::Reset { .. } => match self.eps[ep].state {
                 EpState::Unconnected => Answer::Success,
@@ -169,6 +211,7 @@ impl Model {
                 shape: shape.clone(),
                 attempt: 0,
                 peer: None,
+                goal: None,
                 recvs: VecDeque::new(),
                 requests: VecDeque::new(),
                 silent: false,
@@ -232,7 +275,12 @@ impl Model {
         let state = self.eps[ep].state;
         let mut faults = Faults::default();
         faults.when(mask & !DEFINED != 0 || mask & NEVER != 0, 0, IP);
-        faults.when(mask & DEFINED & !NEVER != 0 && state != EpState::Unconnected, 1, IS);
+        let fixed = match state {
+            EpState::Unconnected => 0,
+            EpState::Reserved | EpState::PassiveConnectionPending => ZONE,
+            _ => DEFINED,
+        };
+        faults.when(mask & fixed & !NEVER != 0, 1, IS);
         let merged = merge(&self.eps[ep].shape, new, mask);
         faults.when(mask & ZONE != 0 && new.zone == Some(FOREIGN), 2, IP);
         wrong_evds(&merged, |fault| faults.when(fault, 2, IP));
@@ -252,7 +300,9 @@ impl Model {
     }
 
     fn free(&mut self, ep: usize) -> Answer {
-        // RESERVED, PASSIVE and TENTATIVE do not arise in these programs; everything else can be freed.
+        if matches!(self.eps[ep].state, EpState::Reserved | EpState::PassiveConnectionPending) {
+            return Answer::Refused(vec![IS]);
+        }
         self.hang_up_at_peer(ep, &[Disconnected, Broken]);
         let it = &mut self.eps[ep];
         it.alive = false;
@@ -279,7 +329,9 @@ impl Model {
                 && ep.side == usize::from(side)
                 && [ep.shape.recv, ep.shape.request, ep.shape.conn].contains(&Some(evd))
         };
-        let listening = EVDS[usize::from(evd)] == Evd::Requests && self.sides[usize::from(side)].listening;
+        let it = &self.sides[usize::from(side)];
+        let listening = it.listening || it.reserved.is_some_and(|point| point.listening);
+        let listening = listening && EVDS[usize::from(evd)] == Evd::Requests;
         match listening || self.eps.iter().any(feeds) {
             true => Answer::Refused(vec![IS]),
             false => Answer::LeftOut,
@@ -305,26 +357,101 @@ impl Model {
         if answer != Answer::Success {
             return answer;
         }
+        let own = self.eps[ep].side;
+        let public = |side: usize| Goal::Public { side, generation: self.sides[side].generation };
+        let goal = match to {
+            Target::Peer => public(1 - own),
+            Target::Own => public(own),
+            Target::Reserved => Goal::Reserved { side: 1 - own },
+            Target::Nobody => Goal::Nobody,
+        };
+        self.ask(ep, goal, time)
+    }
+
+    fn dup_connect(&mut self, ep: usize, dup: usize, data: u16, time: Time, qos: u32) -> Answer {
+        let Some(dup) = self.places[dup % PLACES] else { return Answer::LeftOut };
+        let other = &self.eps[dup];
+        let mut faults = Faults::default();
+        faults.when(!other.alive || other.side != self.eps[ep].side, 0, IH);
+        faults.when(time == Time::Zero || self.too_long(data) || qos != 0, 1, IP);
+        faults.when(self.eps[ep].state != EpState::Unconnected || !self.ready(ep), 2, IS);
+        faults.when(other.state != EpState::Connected || other.goal.is_none(), 2, IS);
+        let goal = other.goal;
+        match (faults.answer(), goal) {
+            (Answer::Success, Some(Goal::Public { side, generation }))
+                if self.sides[side].listening && self.sides[side].generation != generation =>
+            {
+                // It may have got the qualifier of the service point before it, or another one.
+                Answer::LeftOut
+            }
+            (Answer::Success, Some(goal)) => self.ask(ep, goal, time),
+            (answer, _) => answer,
+        }
+    }
+
+    /// A connect that passed all checks.
+    fn ask(&mut self, ep: usize, goal: Goal, time: Time) -> Answer {
         self.eps[ep].attempt += 1;
-        let side = match to {
-            Target::Peer => 1 - self.eps[ep].side,
-            Target::Own => self.eps[ep].side,
-            Target::Nobody => {
+        self.eps[ep].goal = Some(goal);
+        let (side, held) = match goal {
+            Goal::Public { side, .. } if self.sides[side].listening => (side, None),
+            Goal::Reserved { side } if self.sides[side].reserved.is_some_and(|point| point.listening) => {
+                let point = self.sides[side].reserved.as_mut();
+                (
+                    side,
+                    point.map(|point| {
+                        point.listening = false;
+                        point.ep
+                    }),
+                )
+            }
+            _ => {
                 self.down(ep, &[NonPeerRejected], &[]);
-                return answer;
+                return Answer::Success;
             }
         };
-        if !self.sides[side].listening {
-            self.down(ep, &[NonPeerRejected], &[]);
-            return answer;
+        if let Some(held) = held {
+            self.eps[held].state = EpState::PassiveConnectionPending;
         }
         let attempt = self.eps[ep].attempt;
-        self.sides[side].asked.push(Asked { from: ep, attempt });
+        self.sides[side].asked.push(Asked { from: ep, held, attempt });
         self.eps[ep].state = EpState::ActiveConnectionPending;
         if time == Time::Short {
             self.down(ep, &[TimedOut], &[]);
         }
-        answer
+        Answer::Success
+    }
+
+    fn reserve(&mut self, ep: usize, taken: bool) -> Answer {
+        let side = self.eps[ep].side;
+        if self.eps[ep].state != EpState::Unconnected {
+            return Answer::Refused(vec![IS]);
+        }
+        let it = &mut self.sides[side];
+        if taken {
+            return if it.listening { Answer::Refused(vec![ConnQualInUse]) } else { Answer::LeftOut };
+        }
+        if it.reserved.is_some_and(|point| point.listening) {
+            // One at a time, so that a target has one meaning.
+            return Answer::LeftOut;
+        }
+        it.reserved = Some(Reserved { ep, listening: true, freed: false });
+        self.eps[ep].state = EpState::Reserved;
+        Answer::Success
+    }
+
+    /// Contract decision D-20: after its request has come the handle can still be freed, once.
+    fn unreserve(&mut self, side: usize) -> Answer {
+        let Some(point) = &mut self.sides[side].reserved else { return Answer::LeftOut };
+        if point.freed {
+            return Answer::Refused(vec![IH]);
+        }
+        point.freed = true;
+        if std::mem::take(&mut point.listening) {
+            let ep = point.ep;
+            self.eps[ep].state = EpState::Unconnected;
+        }
+        Answer::Success
     }
 
     /// The index of the request a step means.
@@ -340,13 +467,25 @@ impl Model {
 
     fn accept(&mut self, side: u8, which: u8, place: Option<u8>, data: u16) -> Answer {
         let Some(which) = self.which(side, which) else { return Answer::LeftOut };
-        let Some(place) = place else { return Answer::Refused(vec![IH]) };
-        let Some(ep) = self.places[usize::from(place)] else { return Answer::LeftOut };
         let side = usize::from(side);
+        let held = self.sides[side].asked[which].held;
+        let ep = match (place, held) {
+            (None, Some(held)) => held,
+            (None, None) => return Answer::Refused(vec![IH]),
+            (Some(place), _) => match self.places[usize::from(place)] {
+                Some(ep) => ep,
+                None => return Answer::LeftOut,
+            },
+        };
+        let it = &self.eps[ep];
         let mut faults = Faults::default();
-        faults.when(!self.eps[ep].alive || self.eps[ep].side != side, 0, IH);
+        faults.when(!it.alive || it.side != side || (place.is_some() && held.is_some()), 0, IH);
+        // Whether an endpoint that another request holds is a bad handle or one in a bad state decides its rank.
+        let passive = it.state == EpState::PassiveConnectionPending;
+        faults.when(passive && held.is_none(), 1, IH);
         faults.when(self.too_long(data), 1, IP);
-        faults.when(self.eps[ep].state != EpState::Unconnected || !self.ready(ep), 2, IS);
+        let right = if held.is_some() { passive } else { it.state == EpState::Unconnected };
+        faults.when(!right || !self.ready(ep), 2, IS);
         let answer = faults.answer();
         if answer != Answer::Success {
             return answer;
@@ -354,6 +493,7 @@ impl Model {
         let asked = self.sides[side].asked.remove(which);
         self.sides[side].decided += 1;
         self.eps[ep].attempt += 1;
+        self.eps[ep].goal = None;
         if !self.still_asks(asked) {
             self.down(ep, &[AcceptCompletionError], &[]);
             return answer;
@@ -374,6 +514,9 @@ impl Model {
         let side = &mut self.sides[usize::from(side)];
         let asked = side.asked.remove(which);
         side.decided += 1;
+        if let Some(held) = asked.held {
+            self.eps[held].state = EpState::Unconnected;
+        }
         if self.still_asks(asked) {
             self.down(asked.from, &[PeerRejected], &private_data(data));
         }
@@ -386,12 +529,15 @@ impl Model {
             return Answer::LeftOut;
         }
         *listening = on;
+        self.sides[usize::from(side)].generation += 1;
         Answer::Success
     }
 
     fn disconnect(&mut self, ep: usize, graceful: bool) -> Answer {
         match self.eps[ep].state {
-            EpState::Unconnected => return Answer::Refused(vec![IS]),
+            EpState::Unconnected | EpState::Reserved | EpState::PassiveConnectionPending => {
+                return Answer::Refused(vec![IS]);
+            }
             EpState::Disconnected => {}
             EpState::DisconnectPending if graceful => {}
             EpState::Connected if graceful && !self.eps[ep].requests.is_empty() => {
@@ -448,6 +594,19 @@ impl Model {
         let Some(evd) = evd else { return };
         let what = What::Dto { cookie, statuses: statuses.to_vec(), operation, length };
         ep.expected[stream as usize].push_back(Expected { evd, what });
+    }
+
+    /// What is left to do at the end with reserved service points, whose endpoints cannot be freed.
+    pub(crate) fn leftover(&self) -> Option<Step> {
+        (0..2u8).find_map(|number| {
+            let side = &self.sides[usize::from(number)];
+            let held = side.asked.iter().position(|asked| asked.held.is_some());
+            let reserved = side.reserved.is_some_and(|point| point.listening);
+            match held {
+                Some(which) => Some(Step::Reject { side: number, which: which as u8, data: 0 }),
+                None => reserved.then_some(Step::Unreserve { side: number }),
+            }
+        })
     }
 
     /// Whether everything that must come came.

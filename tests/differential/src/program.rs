@@ -71,6 +71,23 @@ pub enum Step {
     RejectStale {
         side: u8,
     },
+    /// Connects as the endpoint in the place `dup` did.
+    DupConnect {
+        place: u8,
+        dup: u8,
+        data: u16,
+        time: Time,
+        qos: u32,
+    },
+    /// Ties an endpoint to a reserved service point of its side: on a qualifier of its own, or on the public one's.
+    Reserve {
+        place: u8,
+        taken: bool,
+    },
+    /// Frees the reserved service point of a side.
+    Unreserve {
+        side: u8,
+    },
     Disconnect {
         place: u8,
         graceful: bool,
@@ -132,6 +149,8 @@ pub enum Target {
     Peer,
     /// The one of the same adapter.
     Own,
+    /// The last reserved service point of the other adapter.
+    Reserved,
     /// A qualifier nobody listens on.
     Nobody,
 }

@@ -11,10 +11,25 @@ use dat_types::{DtoOperation, EpState, Event, EventData, ObjectId};
 use crate::expect::{Answer, Expected, Stream, What};
 use crate::model::Model;
 use crate::program::{PLACES, Program, Step};
+use crate::watch::{Pulse, watched};
 use crate::world::{Places, World, attrs_of};
 
-/// How long to wait for what must come.
-const DEADLINE: Duration = Duration::from_secs(5);
+/// How long a run waits before it says that something does not happen.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// For an event that must come.
+    pub event: Duration,
+    /// For a call to return.
+    pub call: Duration,
+}
+
+impl Patience {
+    /// For a verdict: nothing takes that long on a busy machine either.
+    pub const FULL: Patience = Patience { event: Duration::from_secs(5), call: Duration::from_secs(10) };
+    /// For the many runs that make a failing program short, most of which would wait to the end.
+    pub const SHRINKING: Patience =
+        Patience { event: Duration::from_millis(1200), call: Duration::from_secs(2) };
+}
 
 /// A provider: both adapters of a program are in this process.
 #[derive(Clone, Debug)]
@@ -62,10 +77,10 @@ impl fmt::Display for Disagreement {
 }
 
 /// Runs `program` on every subject; the first difference, from the model or between subjects, is the error.
-pub fn compare(program: &Program, subjects: &[Subject]) -> Result<Trace, Disagreement> {
+pub fn compare(program: &Program, subjects: &[Subject], patience: Patience) -> Result<Trace, Disagreement> {
     let mut first: Option<(&str, Trace)> = None;
     for subject in subjects {
-        let trace = run(program, subject)?;
+        let trace = watched(program, subject, patience)?;
         match &first {
             None => first = Some((&subject.label, trace)),
             Some((other, known)) if *known != trace => {
@@ -78,34 +93,46 @@ pub fn compare(program: &Program, subjects: &[Subject]) -> Result<Trace, Disagre
     Ok(first.map(|(_, trace)| trace).unwrap_or_default())
 }
 
-/// Runs `program` on one provider next to the model.
-pub fn run(program: &Program, subject: &Subject) -> Result<Trace, Disagreement> {
+/// Runs `program` on one provider next to the model, on the caller's thread. `pulse` beats as long as calls return.
+pub(crate) fn run(
+    program: &Program,
+    subject: &Subject,
+    patience: Patience,
+    pulse: &Pulse,
+) -> Result<Trace, Disagreement> {
     let wrong = |step, what| Disagreement { label: subject.label.clone(), step, what };
     let world = World::open(subject).map_err(|what| wrong(0, format!("does not open: {what}")))?;
-    let mut run = Run { model: Model::new(world.limits()), world, trace: Trace::default(), burst: None };
+    let model = Model::new(world.limits());
+    let mut run = Run { model, world, trace: Trace::default(), burst: None, patience, pulse };
     for (index, step) in program.0.iter().enumerate() {
+        pulse.at(index);
         run.step(index, step).map_err(|what| wrong(index, format!("{step:?}: {what}")))?;
     }
     let steps = program.0.len();
+    pulse.at(steps);
     run.finish().map_err(|what| wrong(steps, what))
 }
 
-struct Run {
+struct Run<'a> {
     model: Model,
     world: World,
     trace: Trace,
     /// Posts made on an endpoint since everything was settled.
     burst: Option<(usize, usize)>,
+    patience: Patience,
+    pulse: &'a Pulse,
 }
 
 type Seen<T = ()> = Result<T, String>;
 
-impl Run {
+impl Run<'_> {
     fn step(&mut self, index: usize, step: &Step) -> Seen {
         let places = self.places(index, step);
         if !self.may_hurry(step, &places) {
             self.settle()?;
         }
+        // What was waiting at the peer is under way after a receive; a later post must not end it.
+        let lets_go = matches!(step, Step::Recv { .. }) && places.ep.is_some_and(|ep| self.is_waited_for(ep));
         let answer = self.model.apply(index, step);
         if answer == Answer::LeftOut {
             self.trace.answers.push("left out".into());
@@ -130,7 +157,12 @@ impl Run {
         }
         match step.post_on() {
             Some(_)
-                if self.model.eps.iter().all(|ep| ep.expected[Stream::Connection as usize].is_empty()) =>
+                if !lets_go
+                    && self
+                        .model
+                        .eps
+                        .iter()
+                        .all(|ep| ep.expected[Stream::Connection as usize].is_empty()) =>
             {
                 let before = self.burst.map_or(0, |(_, posts)| posts);
                 self.burst = places.ep.map(|ep| (ep, before + 1));
@@ -149,15 +181,21 @@ impl Run {
             _ => (it.requests.len(), it.shape.attrs.requests),
         };
         // A receive may meet a message that breaks the connection while requests are under way.
-        let waited_for = it.peer.is_some_and(|peer| !self.model.eps[peer].requests.is_empty());
-        let risky = it.silent || (waited_for && matches!(step, Step::Recv { .. }));
+        let risky = it.silent || (self.is_waited_for(ep) && matches!(step, Step::Recv { .. }));
         !risky && step.post_on().is_some() && places.ep == Some(ep) && held + posts < most as usize
+    }
+
+    /// Whether the peer of an endpoint has requests that wait for a receive.
+    fn is_waited_for(&self, ep: usize) -> bool {
+        self.model.eps[ep].peer.is_some_and(|peer| !self.model.eps[peer].requests.is_empty())
     }
 
     fn places(&self, index: usize, step: &Step) -> Places {
         let place = match step {
             Step::Free { place }
             | Step::Connect { place, .. }
+            | Step::DupConnect { place, .. }
+            | Step::Reserve { place, .. }
             | Step::Disconnect { place, .. }
             | Step::Reset { place }
             | Step::Recv { place, .. }
@@ -171,6 +209,10 @@ impl Run {
             _ => None,
         };
         let ep = place.and_then(|place| self.model.places[place]);
+        let dup = match step {
+            Step::DupConnect { dup, .. } => self.model.places[usize::from(*dup) % PLACES],
+            _ => None,
+        };
         let which = match step {
             Step::Accept { side, which, .. } | Step::Reject { side, which, .. } => {
                 self.model.which(*side, *which)
@@ -180,7 +222,7 @@ impl Run {
         let side = ep.map_or(0, |ep| self.model.eps[ep].side);
         let peer = ep.and_then(|ep| self.model.eps[ep].peer);
         let peer_side = peer.map_or(1 - side, |peer| self.model.eps[peer].side);
-        Places { ep, side, peer_side, which, cookie: index as u64 }
+        Places { ep, dup, side, peer_side, which, cookie: index as u64 }
     }
 
     /// Waits for everything the model expects, and looks that nothing else is there.
@@ -198,9 +240,10 @@ impl Run {
                 self.model.eps.iter_mut().for_each(|ep| ep.silent = false);
                 break;
             };
-            if start.elapsed() > DEADLINE {
-                return Err(format!("did not come within {DEADLINE:?}: {missing}"));
+            if start.elapsed() > self.patience.event {
+                return Err(format!("did not come in time: {missing}"));
             }
+            self.pulse.beat();
             looks += 1;
             match looks {
                 0..200 => std::hint::spin_loop(),
@@ -346,7 +389,11 @@ impl Run {
     fn finish(mut self) -> Seen<Trace> {
         self.settle()?;
         self.same_memory()?;
+        while let Some(step) = self.model.leftover() {
+            self.step(usize::MAX, &step)?;
+        }
         for index in 0..self.model.eps.len() {
+            self.pulse.beat();
             if self.model.eps[index].alive {
                 self.model.free_at_end(index);
                 self.world.eps[index].free().map_err(|error| format!("freeing endpoint {index}: {error}"))?;
@@ -355,7 +402,10 @@ impl Run {
         }
         let World { sides, eps, .. } = self.world;
         drop(eps);
-        sides.into_iter().try_for_each(|half| half.close())?;
+        for half in sides {
+            self.pulse.beat();
+            half.close()?;
+        }
         Ok(self.trace)
     }
 }

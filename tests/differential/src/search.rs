@@ -2,8 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::{Duration, Instant};
 
-use crate::{Disagreement, Program, Subject, compare, generate, shrink};
+use crate::{Disagreement, Patience, Program, Subject, compare, generate, shrink};
+
+/// How long a failing program is made shorter.
+const SHRINKING: Duration = Duration::from_secs(60);
 
 /// What a search has done.
 #[derive(Clone, Debug, Default)]
@@ -27,9 +31,12 @@ pub struct Found {
     pub short: Program,
     /// What that one shows; none: it depends on timing.
     pub again: Option<Disagreement>,
+    /// Whether time was up before nothing more could go.
+    pub cut_short: bool,
 }
 
-/// Runs the programs of `count` seeds from `first` on. `told` of a seed's disagreement says whether to go on.
+/// Runs the programs of `count` seeds from `first` on. `told` of a seed's disagreement says whether to go on; if not, it is
+/// made short, which takes a while.
 pub fn search(
     first: u64,
     count: u64,
@@ -41,7 +48,7 @@ pub fn search(
         let program = generate(seed);
         tally.programs += 1;
         tally.steps += program.0.len();
-        match compare(&program, subjects) {
+        match compare(&program, subjects, Patience::FULL) {
             Ok(trace) => {
                 for (kind, count) in trace.kinds() {
                     *tally.kinds.entry(kind).or_insert(0) += count;
@@ -57,17 +64,26 @@ pub fn search(
 impl Found {
     fn new(seed: u64, program: &Program, first: Disagreement, subjects: &[Subject]) -> Found {
         let kind = first.kind();
-        let shows = |program: &Program| compare(program, subjects).err().filter(|found| found.kind() == kind);
-        let short = shrink(program, |program| shows(program).is_some());
-        let again = shows(&short);
-        Found { seed, first, short, again }
+        let shows = |program: &Program, patience| {
+            compare(program, subjects, patience).err().filter(|found| found.kind() == kind)
+        };
+        let until = Instant::now() + SHRINKING;
+        let fails =
+            |program: &Program| Instant::now() < until && shows(program, Patience::SHRINKING).is_some();
+        // Steps after the one that showed it are of no account, unless it depends on timing.
+        let cut = Program(program.0.iter().take(first.step + 1).cloned().collect());
+        let short = shrink(if fails(&cut) { &cut } else { program }, fails);
+        let cut_short = Instant::now() >= until;
+        let again = shows(&short, Patience::FULL);
+        Found { seed, first, short, again, cut_short }
     }
 }
 
 impl fmt::Display for Found {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "seed {} disagrees: {}", self.seed, self.first)?;
-        write!(f, "shrunk to {} steps:\n{}", self.short.0.len(), self.short)?;
+        let end = if self.cut_short { " when time was up" } else { "" };
+        write!(f, "shrunk to {} steps{end}:\n{}", self.short.0.len(), self.short)?;
         match &self.again {
             Some(again) => writeln!(f, "{again}"),
             None => writeln!(f, "which agreed when it was run again: it depends on timing"),

@@ -1,12 +1,13 @@
 //! The real thing: two adapters of a provider with the places of programs, and the calls the steps stand for.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use dat_engine::{ConnectOptions, Cr, Ep, EpMask, EpModify, Ia, IaOptions, Lmr, Psp, Pz};
+use dat_engine::{ConnectOptions, Cr, Ep, EpMask, EpModify, Ia, IaOptions, Lmr, Psp, Pz, Rsp};
 use dat_types::{
     CloseFlags, CompletionFlags, ConnectFlags, EpAttr, Error, EvdFlags, Event, LmrTriplet, ObjectId,
-    Privileges, PspFlags, Qos, RmrTriplet, ServiceType, Timeout,
+    Privileges, PspFlags, Qos, ReturnType, RmrTriplet, ServiceType, Timeout,
 };
 
 use crate::model::{Limits, private_data};
@@ -23,6 +24,10 @@ const ROOM: i32 = 512;
 const NOBODY: u64 = 7;
 /// The short time-out of a connect.
 const SHORT: Duration = Duration::from_millis(30);
+/// Qualifiers for reserved service points, outside of what service points are given that take any; how many are tried.
+const RESERVED_PORTS: (u64, u64) = (12_000, 30_000);
+const MANY: u32 = 1000;
+static NEXT_PORT: AtomicU32 = AtomicU32::new(0);
 
 pub(crate) struct World {
     pub(crate) sides: [Half; 2],
@@ -35,6 +40,8 @@ pub(crate) struct World {
 pub(crate) struct Places {
     /// The endpoint, by its number.
     pub(crate) ep: Option<usize>,
+    /// The endpoint whose connect is repeated.
+    pub(crate) dup: Option<usize>,
     /// Its side, and the side of the endpoint it is connected to.
     pub(crate) side: usize,
     pub(crate) peer_side: usize,
@@ -51,6 +58,8 @@ pub(crate) struct Half {
     decided: Vec<Cr>,
     psp: Option<Psp>,
     port: u64,
+    rsp: Option<Rsp>,
+    reserved_port: u64,
     address: SocketAddr,
     // Last, so that everything else is gone when it closes.
     pub(crate) ia: Ia,
@@ -97,6 +106,14 @@ impl World {
                 None => Ok(()),
             },
             Step::Listen { side } => self.sides[usize::from(*side)].listen(),
+            Step::Reserve { place, taken } => match places.ep {
+                Some(ep) => self.sides[side_of(*place)].reserve(&self.eps[ep], *taken),
+                None => Ok(()),
+            },
+            Step::Unreserve { side } => match &self.sides[usize::from(*side)].rsp {
+                Some(rsp) => rsp.free(),
+                None => Ok(()),
+            },
             Step::FreeZone { side, zone } => self.sides[usize::from(*side)].zones[usize::from(*zone)].free(),
             Step::FreeEvd { side, evd } => self.sides[usize::from(*side)].evds[usize::from(*evd)].free(),
             step => match places.ep {
@@ -119,17 +136,21 @@ impl World {
                 let data = self.data(*data);
                 ep.connect(&ConnectOptions {
                     address: there.address,
-                    conn_qual: if *to == Target::Nobody { NOBODY } else { there.port },
-                    timeout: match time {
-                        Time::Zero => Timeout::from(Duration::ZERO),
-                        Time::Short => Timeout::from(SHORT),
-                        Time::Infinite => Timeout::INFINITE,
+                    conn_qual: match to {
+                        Target::Nobody => NOBODY,
+                        Target::Reserved => there.reserved_port,
+                        Target::Peer | Target::Own => there.port,
                     },
+                    timeout: timeout(*time),
                     private_data: &data,
                     qos: Qos(*qos),
                     flags: ConnectFlags::from_bits_retain(*flags),
                 })
             }
+            Step::DupConnect { data, time, qos, .. } => match places.dup {
+                Some(dup) => ep.dup_connect(&self.eps[dup], timeout(*time), &self.data(*data), Qos(*qos)),
+                None => Ok(()),
+            },
             Step::Disconnect { graceful, .. } => {
                 ep.disconnect(if *graceful { CloseFlags::Graceful } else { CloseFlags::Abrupt })
             }
@@ -250,17 +271,44 @@ impl Half {
         }
         let address = (ia.query()?.address, 0).into();
         let (asked, decided, psp, port) = (Vec::new(), Vec::new(), None, NOBODY);
-        let mut half = Half { zones, evds, regions, asked, decided, psp, port, address, ia };
+        let (rsp, reserved_port) = (None, NOBODY);
+        let mut half =
+            Half { zones, evds, regions, asked, decided, psp, port, rsp, reserved_port, address, ia };
         half.listen()?;
         Ok(half)
     }
 
     fn listen(&mut self) -> Result {
-        let requests = EVDS.iter().position(|evd| *evd == Evd::Requests).unwrap_or_default();
-        let psp = self.ia.psp_create_any(&self.evds[requests], PspFlags::Consumer)?;
+        let psp = self.ia.psp_create_any(self.requests(), PspFlags::Consumer)?;
         self.port = psp.conn_qual();
         self.psp = Some(psp);
         Ok(())
+    }
+
+    fn requests(&self) -> &dat_engine::Evd {
+        &self.evds[EVDS.iter().position(|evd| *evd == Evd::Requests).unwrap_or_default()]
+    }
+
+    fn reserve(&mut self, ep: &Ep, taken: bool) -> Result {
+        if taken {
+            return self.ia.rsp_create(self.port, Some(ep), self.requests()).map(|_| ());
+        }
+        // One nobody has; other programs and other processes of the machine may be choosing, too.
+        for _ in 0..MANY {
+            let port = RESERVED_PORTS.0
+                + u64::from(NEXT_PORT.fetch_add(1, Ordering::Relaxed))
+                    % (RESERVED_PORTS.1 - RESERVED_PORTS.0);
+            match self.ia.rsp_create(port, Some(ep), self.requests()) {
+                Err(error) if error.kind() == ReturnType::ConnQualInUse => {}
+                Err(error) => return Err(error),
+                Ok(rsp) => {
+                    self.reserved_port = port;
+                    self.rsp = Some(rsp);
+                    return Ok(());
+                }
+            }
+        }
+        self.ia.rsp_create(self.port, Some(ep), self.requests()).map(|_| ())
     }
 
     fn triplets(&self, iov: &[Segment]) -> Vec<LmrTriplet> {
@@ -294,6 +342,14 @@ impl Half {
         self.zones.iter().try_for_each(|pz| ending("freeing a zone at the end", pz.free()))?;
         self.evds.iter().try_for_each(|evd| ending("freeing a dispatcher at the end", evd.free()))?;
         ending("closing gracefully at the end", self.ia.close(CloseFlags::Graceful))
+    }
+}
+
+fn timeout(time: Time) -> Timeout {
+    match time {
+        Time::Zero => Timeout::from(Duration::ZERO),
+        Time::Short => Timeout::from(SHORT),
+        Time::Infinite => Timeout::INFINITE,
     }
 }
 

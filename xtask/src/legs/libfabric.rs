@@ -1,7 +1,8 @@
-//! The clauses of the contract over the libfabric provider: connected endpoints over TCP, and datagram endpoints.
+//! The clauses of the contract over the libfabric provider, and random programs: connected endpoints over TCP, and
+//! datagram endpoints.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::matrix;
 use crate::cargo::{cargo, target_dir};
@@ -20,6 +21,9 @@ const ROWS: [Row; 2] = [
     Row { name: "libfabric/tcp-rdm", params: &["fabric=tcp;ofi_rxm", "endpoint=rdm", "address=127.0.0.1"] },
 ];
 
+/// Random programs of each row: always the same ones, so that a failure can be had again.
+const PROGRAMS: &str = "500";
+
 /// Runs the rows, after the provider's own tests and the comparison of its bindings with C.
 pub fn run() -> Report {
     if !Run::new("fi_info").args(["--version"]).works() {
@@ -27,7 +31,7 @@ pub fn run() -> Report {
             "libfabric is not installed and could not be (Debian: libfabric1, libfabric-bin, libfabric-dev)",
         ));
     }
-    cargo().args(["build", "-p", "dat-conformance", "-p", "dat-libfabric"]).run()?;
+    cargo().args(["build", "-p", "dat-conformance", "-p", "dat-differential", "-p", "dat-libfabric"]).run()?;
     cargo()
         .args(["test", "-p", "libfabric-sys", "-p", "dat-libfabric"])
         .env("DAT_REQUIRE_LIBFABRIC", "1")
@@ -42,10 +46,11 @@ pub fn run() -> Report {
         let json = out.join(format!("{file}.json"));
         // What an earlier run left must not be taken for the result of this one.
         let _ = fs::remove_file(&json);
-        let mut arguments: Vec<PathBuf> = vec!["--plugin".into(), built.join("libdat_libfabric.so")];
+        let mut provider: Vec<PathBuf> = vec!["--plugin".into(), built.join("libdat_libfabric.so")];
         for param in row.params {
-            arguments.extend(["--param".into(), (*param).into()]);
+            provider.extend(["--param".into(), (*param).into()]);
         }
+        let mut arguments = provider.clone();
         let expected = root().join(format!("tests/expected/{file}.toml"));
         if expected.exists() {
             arguments.extend(["--expected".into(), expected]);
@@ -62,9 +67,42 @@ pub fn run() -> Report {
             Ok(report) => words.push(format!("{} {}/{}", row.name, report["passed"], report["ran"])),
             Err(message) => failures.push(message),
         }
+        match programs(&built, provider) {
+            Ok(counts) => words.push(counts),
+            Err(message) => failures.push(format!("{}: {message}", row.name)),
+        }
     }
     match failures.is_empty() {
         true => Ok(Outcome::passed(words.join(", "))),
         false => Err(failures.join("; ")),
+    }
+}
+
+/// Runs the random programs; what they say of themselves in the end.
+fn programs(built: &Path, provider: Vec<PathBuf>) -> Result<String, String> {
+    let mut counts = None;
+    Run::new(&built.join("dat-differential").to_string_lossy())
+        .args(provider)
+        .args(["--count", PROGRAMS])
+        .deadline(300)
+        .lines(|line| counts = counts_in(line).or(counts.take()))?;
+    counts.ok_or_else(|| "the random programs ended without their counts".to_owned())
+}
+
+/// The number of programs and steps, out of the line that says them.
+pub(super) fn counts_in(line: &str) -> Option<String> {
+    let (counts, _) = line.split_once(" steps over ")?;
+    counts.contains(" programs, ").then(|| format!("{counts} steps"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_found_in_their_line_alone() {
+        let line = "500 programs, 19683 steps over loopback, libfabric in 20.1 s (1492 programs a minute): 0 disagreements";
+        assert_eq!(counts_in(line).as_deref(), Some("500 programs, 19683 steps"));
+        assert_eq!(counts_in("shrunk to 4 steps:"), None);
     }
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use super::libfabric::counts_in;
 use crate::cargo::{cargo, target_dir};
 use crate::leg::{Outcome, Report};
 use crate::process::Run;
@@ -36,12 +37,14 @@ pub fn run() -> Report {
         ("ROOT".to_owned(), text(&absolute)),
         ("TESTS".to_owned(), text(&tests)),
     ];
+    let mut programs = None;
     let place = match std::env::var("DAT_TEST_IBVERBS") {
         Ok(device) => {
             let own = [("DEVICE", device.clone()), ("SCALE", "1".to_owned()), ("OUT", text(&reports))];
             environment.extend(own.map(|(key, value)| (key.to_owned(), value)));
             let run = Run::new("bash").args([&script]).deadline(900);
-            environment.iter().fold(run, |run, (key, value)| run.env(key, value)).run()?;
+            let run = environment.iter().fold(run, |run, (key, value)| run.env(key, value));
+            run.lines(|line| programs = counts_in(line).or(programs.take()))?;
             device
         }
         Err(_) => {
@@ -58,15 +61,17 @@ pub fn run() -> Report {
                 fs::copy(file.path(), reports.join(file.file_name())).map_err(|error| error.to_string())?;
             }
             let failed: Vec<&str> = ended.output.lines().filter(|line| line.contains(": FAILED")).collect();
+            programs = ended.output.lines().find_map(counts_in);
             if ended.status != 0 {
                 return Err(format!("{} steps failed: {}", ended.status, failed.join("; ")));
             }
             "Soft-RoCE, emulated".to_owned()
         }
     };
+    let programs = programs.ok_or("the random programs did not say how many they were")?;
     let report = fs::read_to_string(reports.join(REPORT)).map_err(|error| format!("{REPORT}: {error}"))?;
     let report: Value = serde_json::from_str(&report).map_err(|error| format!("{REPORT}: {error}"))?;
-    Ok(Outcome::passed(format!("{place}: conformance {} of {}", report["passed"], report["ran"])))
+    Ok(Outcome::passed(format!("{place}: conformance {} of {}, {programs}", report["passed"], report["ran"])))
 }
 
 /// The provider's own test program, built.

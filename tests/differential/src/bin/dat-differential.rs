@@ -48,15 +48,14 @@ fn run(args: &Args) -> ExitCode {
     let mut failures = 0u64;
     let told = |seed: u64, disagreement: &Disagreement| {
         failures += 1;
-        if args.keep_going {
-            println!("seed {seed} disagrees: {disagreement}");
-        }
+        // At once: what follows takes a while.
+        println!("seed {seed} disagrees: {disagreement}");
         args.keep_going
     };
     let tally = match search(args.seed, args.count, &args.subjects, told) {
         Ok(tally) => tally,
         Err(found) => {
-            print!("{found}");
+            println!("\n{found}");
             println!("reproduce: {}", reproduction(found.seed, &args.plugins));
             return ExitCode::FAILURE;
         }
