@@ -192,7 +192,7 @@ impl Ia {
     pub fn pz_create(&self) -> Result<Pz> {
         self.device("dat_pz_create")?;
         let pz = Pz::new(&self.inner);
-        self.inner.objects.lock().pzs.insert(pz.0.id, pz.clone());
+        self.inner.objects.lock().pzs.insert(pz.id(), pz.clone());
         self.inner.count(IaCounter::PzCreate);
         Ok(pz)
     }

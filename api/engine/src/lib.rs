@@ -30,6 +30,7 @@ mod ep;
 mod error;
 mod evd;
 mod ia;
+mod life;
 mod lmr;
 mod lock;
 mod progress;

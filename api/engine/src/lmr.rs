@@ -1,9 +1,9 @@
 //! Local memory regions, and memory that outlives them until nothing in flight names it.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use dat_plugin::host::{ForkGuard, Memory};
+use dat_plugin::host::Memory;
 use dat_plugin::{Access, Caps};
 use dat_types::{
     Error, IaCounter, LmrCookie, LmrTriplet, ObjectId, Privileges, Result, ReturnType, RmrTriplet, Subtype,
@@ -14,6 +14,7 @@ use crate::context::{Context, object_calls};
 use crate::ep::WorkRing;
 use crate::error;
 use crate::ia::{Ia, IaInner};
+use crate::life::{Kind, Life};
 use crate::pz::{Pz, PzRef};
 use crate::shared_memory::{self, Backing};
 use crate::status_map;
@@ -23,14 +24,9 @@ use crate::status_map;
 pub struct Lmr(pub(crate) Arc<LmrInner>);
 
 pub(crate) struct LmrInner {
-    pub(crate) id: ObjectId,
-    ia: ObjectId,
-    owner: Weak<IaInner>,
-    alive: AtomicBool,
+    life: Life,
     /// Memory windows bound to it.
     windows: AtomicUsize,
-    consumer: Context,
-    fork: ForkGuard,
     context: u32,
     rmr_context: u32,
     memory: Memory,
@@ -40,6 +36,8 @@ pub(crate) struct LmrInner {
     privileges: Privileges,
     pz: parking_lot::Mutex<Option<PzRef>>,
 }
+
+const KIND: Kind = Kind { handle: Subtype::HandleLmr, name: "memory region" };
 
 /// What `dat_lmr_query` tells.
 #[derive(Clone, Debug)]
@@ -113,7 +111,7 @@ impl Ia {
         }
         let (memory, origin) = match region {
             Region::Virtual(memory) => (memory, Origin::Virtual),
-            Region::Lmr(lmr) => (lmr.0.memory.clone(), Origin::Lmr(lmr.0.id)),
+            Region::Lmr(lmr) => (lmr.0.memory.clone(), Origin::Lmr(lmr.0.life.id)),
             Region::Shared(memory, cookie) => (memory, Origin::Shared(cookie)),
         };
         let max = device.attr().max_region;
@@ -164,13 +162,8 @@ impl Ia {
             )
         })?;
         let lmr = Lmr(Arc::new(LmrInner {
-            id: crate::next_id(),
-            ia: self.inner.id,
-            owner: Arc::downgrade(&self.inner),
-            alive: AtomicBool::new(true),
+            life: Life::new(KIND, &self.inner),
             windows: AtomicUsize::new(0),
-            consumer: Context::default(),
-            fork: ForkGuard::new(),
             context,
             rmr_context,
             memory,
@@ -179,7 +172,7 @@ impl Ia {
             privileges,
             pz: parking_lot::Mutex::new(Some(PzRef::new(pz))),
         }));
-        self.inner.objects.lock().lmrs.insert(lmr.0.id, lmr.clone());
+        self.inner.objects.lock().lmrs.insert(lmr.0.life.id, lmr.clone());
         self.inner.count(IaCounter::LmrCreate);
         Ok(lmr)
     }
@@ -224,7 +217,7 @@ impl Ia {
 impl Lmr {
     /// Its id.
     pub fn id(&self) -> ObjectId {
-        self.0.id
+        self.0.life.id
     }
 
     /// Key for local use in [`LmrTriplet`].
@@ -263,10 +256,9 @@ impl Lmr {
     /// `dat_lmr_query`.
     pub fn query(&self) -> Result<LmrParam> {
         const CALL: &str = "dat_lmr_query";
-        let dead = || error::freed(CALL, Subtype::HandleLmr, "memory region", self.0.id);
-        let pz = self.0.pz.lock().as_ref().map(|pz| pz.0.clone()).ok_or_else(dead)?;
+        let pz = self.0.pz.lock().as_ref().map(|pz| pz.0.clone()).ok_or_else(|| self.0.life.gone(CALL))?;
         Ok(LmrParam {
-            ia: self.0.ia,
+            ia: self.0.life.ia,
             pz,
             origin: self.0.origin,
             memory: self.0.memory.clone(),
@@ -280,19 +272,18 @@ impl Lmr {
     /// `dat_lmr_free`: both contexts are invalid afterwards. Work in flight that names it completes or fails; its
     /// memory is kept that long.
     pub fn free(&self) -> Result<()> {
-        if self.0.fork.forked() {
-            return Err(error::forked("dat_lmr_free"));
-        }
+        const CALL: &str = "dat_lmr_free";
+        self.0.life.check_fork(CALL)?;
         let windows = self.0.windows.load(Ordering::Acquire);
         if windows > 0 {
             let message = format!(
                 "{windows} memory windows are bound to region {}; free or rebind them first",
-                self.0.id
+                self.0.life.id
             );
-            return Err(error::state("dat_lmr_free", Subtype::LmrInUse, message));
+            return Err(error::state(CALL, Subtype::LmrInUse, message));
         }
-        if !self.0.alive.swap(false, Ordering::AcqRel) {
-            return Err(error::freed("dat_lmr_free", Subtype::HandleLmr, "memory region", self.0.id));
+        if !self.0.life.end() {
+            return Err(self.0.life.gone(CALL));
         }
         self.release();
         Ok(())
@@ -300,28 +291,19 @@ impl Lmr {
 
     /// Fails unless alive and of `ia`.
     pub(crate) fn check(&self, call: &'static str, ia: ObjectId) -> Result<()> {
-        if self.0.fork.forked() {
-            return Err(error::forked(call));
-        }
-        if !self.0.alive.load(Ordering::Acquire) {
-            return Err(error::freed(call, Subtype::HandleLmr, "memory region", self.0.id));
-        }
-        match self.0.ia == ia {
-            true => Ok(()),
-            false => Err(error::foreign(call, Subtype::HandleLmr, "memory region", self.0.id)),
-        }
+        self.0.life.check_of(call, ia)
     }
 
     pub(crate) fn kill(&self) {
-        if self.0.alive.swap(false, Ordering::AcqRel) {
+        if self.0.life.end() {
             self.release();
         }
     }
 
     fn release(&self) {
         self.0.pz.lock().take();
-        let Some(ia) = self.0.owner.upgrade() else { return };
-        ia.objects.lock().lmrs.remove(&self.0.id);
+        let Some(ia) = self.0.life.owner.upgrade() else { return };
+        ia.objects.lock().lmrs.remove(&self.0.life.id);
         ia.count(IaCounter::LmrFree);
         drop(ia.spans.remove(self.0.context));
         ia.bury(self.0.memory.clone());
@@ -330,8 +312,7 @@ impl Lmr {
 
 impl Lmr {
     fn checked(&self, call: &'static str) -> Result<&Context> {
-        self.check(call, self.0.ia)?;
-        Ok(&self.0.consumer)
+        self.0.life.check(call)
     }
 }
 
@@ -339,7 +320,7 @@ object_calls!(Lmr, Lmr);
 
 impl std::fmt::Debug for Lmr {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Lmr({}, {:?})", self.0.id, self.0.memory)
+        write!(f, "Lmr({}, {:?})", self.0.life.id, self.0.memory)
     }
 }
 

@@ -1,72 +1,64 @@
 //! Protection zones.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-use dat_plugin::host::ForkGuard;
 use dat_types::{IaCounter, ObjectId, Result, ReturnType, Subtype};
 
 use crate::context::{Context, object_calls};
 use crate::error;
 use crate::ia::IaInner;
+use crate::life::{Kind, Life};
 
 /// A protection zone: registered memory is usable through endpoints of the same zone only.
 #[derive(Clone)]
 pub struct Pz(pub(crate) Arc<PzInner>);
 
 pub(crate) struct PzInner {
-    pub(crate) id: ObjectId,
-    pub(crate) ia: ObjectId,
-    owner: std::sync::Weak<IaInner>,
+    pub(crate) life: Life,
     /// The number the provider knows it by.
     pub(crate) domain: u32,
     pub(crate) users: AtomicUsize,
-    alive: AtomicBool,
-    fork: ForkGuard,
-    context: Context,
 }
+
+const KIND: Kind = Kind { handle: Subtype::HandlePz, name: "protection zone" };
 
 impl Pz {
     pub(crate) fn new(ia: &Arc<IaInner>) -> Pz {
         static NEXT_DOMAIN: AtomicU32 = AtomicU32::new(1);
         Pz(Arc::new(PzInner {
-            id: crate::next_id(),
-            ia: ia.id,
-            owner: Arc::downgrade(ia),
+            life: Life::new(KIND, ia),
             domain: NEXT_DOMAIN.fetch_add(1, Ordering::Relaxed),
             users: AtomicUsize::new(0),
-            alive: AtomicBool::new(true),
-            fork: ForkGuard::new(),
-            context: Context::default(),
         }))
     }
 
     /// Its id.
     pub fn id(&self) -> ObjectId {
-        self.0.id
+        self.0.life.id
     }
 
     /// The id of its IA (`dat_pz_query`).
     pub fn ia(&self) -> Result<ObjectId> {
-        self.check("dat_pz_query", self.0.ia)?;
-        Ok(self.0.ia)
+        self.checked("dat_pz_query")?;
+        Ok(self.0.life.ia)
     }
 
     /// `dat_pz_free`. `DAT_INVALID_STATE` while an endpoint or registration uses it.
     pub fn free(&self) -> Result<()> {
         const CALL: &str = "dat_pz_free";
-        self.check(CALL, self.0.ia)?;
+        self.checked(CALL)?;
         let users = self.0.users.load(Ordering::Acquire);
         if users > 0 {
             let message = format!(
                 "{users} endpoints or registrations use protection zone {}; free them first",
-                self.0.id
+                self.0.life.id
             );
             return Err(error::state(CALL, Subtype::PzInUse, message));
         }
-        self.0.alive.store(false, Ordering::Release);
-        if let Some(ia) = self.0.owner.upgrade() {
-            ia.objects.lock().pzs.remove(&self.0.id);
+        self.0.life.end();
+        if let Some(ia) = self.0.life.owner.upgrade() {
+            ia.objects.lock().pzs.remove(&self.0.life.id);
             ia.count(IaCounter::PzFree);
         }
         Ok(())
@@ -74,25 +66,15 @@ impl Pz {
 
     /// Fails unless alive and of `ia`.
     pub(crate) fn check(&self, call: &'static str, ia: ObjectId) -> Result<()> {
-        if self.0.fork.forked() {
-            return Err(error::forked(call));
-        }
-        if !self.0.alive.load(Ordering::Acquire) {
-            return Err(error::freed(call, Subtype::HandlePz, "protection zone", self.0.id));
-        }
-        if self.0.ia != ia {
-            return Err(error::foreign(call, Subtype::HandlePz, "protection zone", self.0.id));
-        }
-        Ok(())
+        self.0.life.check_of(call, ia)
     }
 
     pub(crate) fn kill(&self) {
-        self.0.alive.store(false, Ordering::Release);
+        self.0.life.end();
     }
 
     fn checked(&self, call: &'static str) -> Result<&Context> {
-        self.check(call, self.0.ia)?;
-        Ok(&self.0.context)
+        self.0.life.check(call)
     }
 }
 
@@ -100,7 +82,7 @@ object_calls!(Pz, Pz);
 
 impl std::fmt::Debug for Pz {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Pz({})", self.0.id)
+        write!(f, "Pz({})", self.0.life.id)
     }
 }
 

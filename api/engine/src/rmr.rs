@@ -1,10 +1,9 @@
 //! Remote memory regions: memory windows, which give peers a part of a memory region and take it back (contract
 //! section 8).
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
-use dat_plugin::host::{ForkGuard, Window};
+use dat_plugin::host::Window;
 use dat_plugin::{Access, Caps, Segment};
 use dat_types::{
     CompletionFlags, Error, LmrTriplet, ObjectId, Privileges, Result, ReturnType, RmrTriplet, Subtype,
@@ -15,6 +14,7 @@ use crate::context::{Context, object_calls};
 use crate::ep::{Ep, span_error};
 use crate::error;
 use crate::ia::{Ia, IaInner};
+use crate::life::{Kind, Life};
 use crate::lmr::{BoundRef, Lmr};
 use crate::pz::{Pz, PzRef};
 use crate::status_map;
@@ -24,17 +24,14 @@ use crate::status_map;
 pub struct Rmr(pub(crate) Arc<RmrInner>);
 
 pub(crate) struct RmrInner {
-    pub(crate) id: ObjectId,
-    ia: ObjectId,
-    owner: Weak<IaInner>,
-    alive: AtomicBool,
-    fork: ForkGuard,
-    context: Context,
+    life: Life,
     domain: u32,
     pz: Mutex<Option<PzRef>>,
     window: Mutex<Option<Window>>,
     bound: Mutex<Option<Bound>>,
 }
+
+const KIND: Kind = Kind { handle: Subtype::HandleRmr, name: "memory window" };
 
 /// What a window is bound to.
 struct Bound {
@@ -76,18 +73,13 @@ impl Ia {
         }
         let window = device.open_window(pz.0.domain).map_err(|failure| error::provider(CALL, failure))?;
         let rmr = Rmr(Arc::new(RmrInner {
-            id: crate::next_id(),
-            ia: self.inner.id,
-            owner: Arc::downgrade(&self.inner),
-            alive: AtomicBool::new(true),
-            fork: ForkGuard::new(),
-            context: Context::default(),
+            life: Life::new(KIND, &self.inner),
             domain: pz.0.domain,
             pz: Mutex::new(Some(PzRef::new(pz))),
             window: Mutex::new(Some(window)),
             bound: Mutex::new(None),
         }));
-        objects.rmrs.insert(rmr.0.id, rmr.clone());
+        objects.rmrs.insert(rmr.0.life.id, rmr.clone());
         self.inner.count(dat_types::IaCounter::RmrCreate);
         Ok(rmr)
     }
@@ -108,7 +100,7 @@ impl Ia {
 impl Rmr {
     /// Its id; bind completions carry it.
     pub fn id(&self) -> ObjectId {
-        self.0.id
+        self.0.life.id
     }
 
     /// `dat_rmr_bind`: posts on `ep` the binding of the window to `length` bytes at `address` of `lmr`, or with a length
@@ -127,8 +119,8 @@ impl Rmr {
     ) -> Result<u32> {
         const CALL: &str = "dat_rmr_bind";
         self.checked(CALL)?;
-        let ia = self.0.owner.upgrade().ok_or_else(|| self.0.gone(CALL))?;
-        ep.check(CALL, self.0.ia)?;
+        let ia = self.0.life.owner.upgrade().ok_or_else(|| self.0.life.gone(CALL))?;
+        ep.check(CALL, self.0.life.ia)?;
         let known = Privileges::ALL | Privileges::REMOTE_ATOMIC;
         let remote = privileges & REMOTE;
         if !known.contains(privileges) || (remote.is_empty() && !privileges.is_empty()) {
@@ -140,9 +132,9 @@ impl Rmr {
             _ => Some(self.range(&ia, lmr, address, length, remote)?),
         };
         let mut window = self.0.window.lock();
-        let Some(handle) = window.as_mut() else { return Err(self.0.gone(CALL)) };
+        let Some(handle) = window.as_mut() else { return Err(self.0.life.gone(CALL)) };
         let wire = range.as_ref().map(|(segment, _)| (*segment, status_map::access(remote)));
-        let posted = ep.0.post_bind(CALL, (self.0.id, self.0.domain), handle, wire, cookie, flags)?;
+        let posted = ep.0.post_bind(CALL, (self.0.life.id, self.0.domain), handle, wire, cookie, flags)?;
         let Some(context) = posted else {
             // Flushed at once: the window is what it was.
             return Ok(0);
@@ -171,7 +163,7 @@ impl Rmr {
         let Some(lmr) = lmr else {
             return Err(error::parameter(CALL, Subtype::Arg2, "no memory region to bind the window to"));
         };
-        lmr.check(CALL, self.0.ia)?;
+        lmr.check(CALL, self.0.life.ia)?;
         let mut needed = Access::NONE;
         for (right, local) in [
             (Privileges::REMOTE_READ, Access::LOCAL_READ),
@@ -190,11 +182,11 @@ impl Rmr {
     pub fn query(&self) -> Result<RmrParam> {
         const CALL: &str = "dat_rmr_query";
         self.checked(CALL)?;
-        let pz = self.0.pz.lock().as_ref().map(|pz| pz.0.clone()).ok_or_else(|| self.0.gone(CALL))?;
+        let pz = self.0.pz.lock().as_ref().map(|pz| pz.0.clone()).ok_or_else(|| self.0.life.gone(CALL))?;
         let bound = self.0.bound.lock();
         let bound = bound.as_ref();
         Ok(RmrParam {
-            ia: self.0.ia,
+            ia: self.0.life.ia,
             pz,
             range: bound.map(|bound| bound.range),
             privileges: bound.map_or(Privileges::empty(), |bound| bound.privileges),
@@ -210,15 +202,15 @@ impl Rmr {
     }
 
     pub(crate) fn kill(&self) {
-        if !self.0.alive.swap(false, Ordering::AcqRel) {
+        if !self.0.life.end() {
             return;
         }
         drop(self.0.window.lock().take());
         self.0.pz.lock().take();
         let bound = self.0.bound.lock().take();
-        if let Some(ia) = self.0.owner.upgrade() {
+        if let Some(ia) = self.0.life.owner.upgrade() {
             ia.rebound(self, bound.map(|bound| bound.context), 0);
-            ia.objects.lock().rmrs.remove(&self.0.id);
+            ia.objects.lock().rmrs.remove(&self.0.life.id);
             ia.count(dat_types::IaCounter::RmrFree);
         }
     }
@@ -232,23 +224,11 @@ impl Rmr {
     }
 
     fn checked(&self, call: &'static str) -> Result<&Context> {
-        if self.0.fork.forked() {
-            return Err(error::forked(call));
-        }
-        match self.0.alive.load(Ordering::Acquire) {
-            true => Ok(&self.0.context),
-            false => Err(self.0.gone(call)),
-        }
+        self.0.life.check(call)
     }
 }
 
 object_calls!(Rmr, Rmr);
-
-impl RmrInner {
-    fn gone(&self, call: &'static str) -> Error {
-        error::freed(call, Subtype::HandleRmr, "memory window", self.id)
-    }
-}
 
 const REMOTE: Privileges =
     Privileges::REMOTE_READ.union(Privileges::REMOTE_WRITE).union(Privileges::REMOTE_ATOMIC);
@@ -309,6 +289,6 @@ impl IaInner {
 
 impl std::fmt::Debug for Rmr {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Rmr({})", self.0.id)
+        write!(f, "Rmr({})", self.0.life.id)
     }
 }

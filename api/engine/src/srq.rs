@@ -1,17 +1,17 @@
 //! Shared receive queues (contract section 9).
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use dat_plugin::host::{self, ForkGuard, SpanTable};
+use dat_plugin::host::{self, SpanTable};
 use dat_plugin::{Access, Caps, PostFlag, Segment, Status};
 use dat_types::{Error, LmrTriplet, ObjectId, Result, ReturnType, SrqAttr, Subtype};
 
 use crate::context::{Context, object_calls};
 use crate::ep::{EpInner, MAX_IOV, span_error};
 use crate::error;
-use crate::ia::{Ia, IaInner};
+use crate::ia::Ia;
+use crate::life::{Kind, Life};
 use crate::lock::Lock;
 use crate::pz::{Pz, PzRef};
 use crate::sequel::{self, Sequels};
@@ -22,18 +22,15 @@ use crate::status_map;
 pub struct Srq(pub(crate) Arc<SrqInner>);
 
 pub(crate) struct SrqInner {
-    pub(crate) id: ObjectId,
-    ia: ObjectId,
-    owner: Weak<IaInner>,
-    alive: AtomicBool,
-    fork: ForkGuard,
-    context: Context,
+    life: Life,
     spans: Arc<SpanTable>,
     domain: u32,
     max_iov: u32,
     pz: parking_lot::Mutex<Option<PzRef>>,
     side: Lock<Side>,
 }
+
+const KIND: Kind = Kind { handle: Subtype::HandleSrq, name: "shared receive queue" };
 
 /// What posting, completing and reaping look at.
 struct Side {
@@ -98,14 +95,14 @@ impl Ia {
             let message = "a new queue has low_watermark 0; set it once there are receives in it (D-18)";
             return Err(error::parameter(CALL, Subtype::Arg3, message));
         }
-        let id = crate::next_id();
+        let life = Life::new(KIND, &self.inner);
         let mut objects = self.inner.objects.lock();
         if objects.srqs.len() >= offered.max_srqs as usize {
             let message = format!("the IA has at most {} shared receive queues", offered.max_srqs);
             return Err(error::resources(CALL, Subtype::ResourceSrq, message));
         }
         let wanted = dat_plugin::SrqAttr {
-            user: id.0,
+            user: life.id.0,
             depth: attr.max_recv_dtos,
             max_segments: attr.max_recv_iov,
             domain: pz.0.domain,
@@ -113,19 +110,14 @@ impl Ia {
         };
         let queue = device.open_srq(&wanted).map_err(|failure| error::provider(CALL, failure))?;
         let srq = Srq(Arc::new(SrqInner {
-            id,
-            ia: self.inner.id,
-            owner: Arc::downgrade(&self.inner),
-            alive: AtomicBool::new(true),
-            fork: ForkGuard::new(),
-            context: Context::default(),
+            life,
             spans: self.inner.spans.clone(),
             domain: pz.0.domain,
             max_iov: attr.max_recv_iov,
             pz: parking_lot::Mutex::new(Some(PzRef::new(pz))),
             side: Lock::new(Side::new(queue, attr.max_recv_dtos)),
         }));
-        objects.srqs.insert(id, srq.clone());
+        objects.srqs.insert(srq.id(), srq.clone());
         self.inner.count(dat_types::IaCounter::SrqCreate);
         Ok(srq)
     }
@@ -134,16 +126,14 @@ impl Ia {
 impl Srq {
     /// Its id.
     pub fn id(&self) -> ObjectId {
-        self.0.id
+        self.0.life.id
     }
 
     /// `dat_srq_post_recv`. The completion arrives at the endpoint that takes the receive.
     pub fn post_recv(&self, iov: &[LmrTriplet], cookie: u64) -> Result<()> {
         const CALL: &str = "dat_srq_post_recv";
         let srq = &*self.0;
-        if srq.fork.forked() {
-            return Err(error::forked(CALL));
-        }
+        srq.life.check_fork(CALL)?;
         if iov.len() > srq.max_iov as usize {
             let message = format!("{} segments; the queue's attributes allow {}", iov.len(), srq.max_iov);
             return Err(error::parameter(CALL, Subtype::Arg2, message));
@@ -158,7 +148,7 @@ impl Srq {
             total += u64::from(length);
         }
         let mut side = srq.side.lock();
-        let Some(queue) = side.queue.clone() else { return Err(srq.gone(CALL)) };
+        let Some(queue) = side.queue.clone() else { return Err(srq.life.gone(CALL)) };
         if side.outstanding() >= side.limit {
             return Err(full(CALL));
         }
@@ -178,11 +168,11 @@ impl Srq {
     pub fn query(&self) -> Result<SrqParam> {
         const CALL: &str = "dat_srq_query";
         self.checked(CALL)?;
-        let pz = self.0.pz.lock().as_ref().map(|pz| pz.0.clone()).ok_or_else(|| self.0.gone(CALL))?;
+        let pz = self.0.pz.lock().as_ref().map(|pz| pz.0.clone()).ok_or_else(|| self.0.life.gone(CALL))?;
         self.0.look();
         let side = self.0.side.lock();
         Ok(SrqParam {
-            ia: self.0.ia,
+            ia: self.0.life.ia,
             pz,
             attr: SrqAttr {
                 max_recv_dtos: side.limit,
@@ -198,7 +188,7 @@ impl Srq {
     pub fn resize(&self, max_recv_dtos: u32) -> Result<()> {
         const CALL: &str = "dat_srq_resize";
         self.checked(CALL)?;
-        let ia = self.0.owner.upgrade().ok_or_else(|| self.0.gone(CALL))?;
+        let ia = self.0.life.owner.upgrade().ok_or_else(|| self.0.life.gone(CALL))?;
         let max = ia.attr().max_srq_depth;
         if max_recv_dtos == 0 || max_recv_dtos > max {
             let message = format!("{max_recv_dtos} receives; this provider has 1 to {max}");
@@ -211,7 +201,7 @@ impl Srq {
             let message = format!("{outstanding} receives are outstanding and the low watermark is {low}");
             return Err(error::state(CALL, Subtype::SrqInUse, message));
         }
-        let Some(queue) = side.queue.clone() else { return Err(self.0.gone(CALL)) };
+        let Some(queue) = side.queue.clone() else { return Err(self.0.life.gone(CALL)) };
         match queue.resize(max_recv_dtos) {
             status if status.0 < 0 => Err(refused(CALL, status)),
             _ => {
@@ -231,7 +221,7 @@ impl Srq {
             let message = format!("a mark of {low_watermark}; the queue holds {}", side.limit);
             return Err(error::parameter(CALL, Subtype::Arg2, message));
         }
-        let Some(queue) = side.queue.clone() else { return Err(self.0.gone(CALL)) };
+        let Some(queue) = side.queue.clone() else { return Err(self.0.life.gone(CALL)) };
         side.low_watermark = low_watermark;
         match queue.arm(low_watermark) {
             status if status.0 < 0 => Err(refused(CALL, status)),
@@ -243,15 +233,15 @@ impl Srq {
     pub fn free(&self) -> Result<()> {
         const CALL: &str = "dat_srq_free";
         self.checked(CALL)?;
-        let Some(ia) = self.0.owner.upgrade() else { return Err(self.0.gone(CALL)) };
+        let Some(ia) = self.0.life.owner.upgrade() else { return Err(self.0.life.gone(CALL)) };
         let mut objects = ia.objects.lock();
         let users = objects.eps.values().filter(|ep| ep.uses(self)).count();
         if users > 0 {
             let message =
-                format!("{users} endpoints use shared receive queue {}; free them first", self.0.id);
+                format!("{users} endpoints use shared receive queue {}; free them first", self.0.life.id);
             return Err(error::state(CALL, Subtype::SrqInUse, message));
         }
-        objects.srqs.remove(&self.0.id);
+        objects.srqs.remove(&self.0.life.id);
         ia.count(dat_types::IaCounter::SrqFree);
         drop(objects);
         self.kill();
@@ -259,7 +249,7 @@ impl Srq {
     }
 
     pub(crate) fn kill(&self) {
-        if self.0.alive.swap(false, Ordering::AcqRel) {
+        if self.0.life.end() {
             drop(self.0.side.lock().queue.take());
             self.0.pz.lock().take();
         }
@@ -267,11 +257,7 @@ impl Srq {
 
     /// Fails unless alive and of `ia`.
     pub(crate) fn check(&self, call: &'static str, ia: ObjectId) -> Result<()> {
-        self.checked(call)?;
-        match self.0.ia == ia {
-            true => Ok(()),
-            false => Err(error::foreign(call, Subtype::HandleSrq, "shared receive queue", self.0.id)),
-        }
+        self.0.life.check_of(call, ia)
     }
 
     /// The most receives that can be outstanding.
@@ -284,13 +270,7 @@ impl Srq {
     }
 
     fn checked(&self, call: &'static str) -> Result<&Context> {
-        if self.0.fork.forked() {
-            return Err(error::forked(call));
-        }
-        match self.0.alive.load(Ordering::Acquire) {
-            true => Ok(&self.0.context),
-            false => Err(self.0.gone(call)),
-        }
+        self.0.life.check(call)
     }
 }
 
@@ -310,17 +290,13 @@ impl SrqInner {
 
     /// Takes completions the provider has, so that what was taken counts as such.
     fn look(self: &Arc<SrqInner>) {
-        let Some(ia) = self.owner.upgrade() else { return };
+        let Some(ia) = self.life.owner.upgrade() else { return };
         let eps: Vec<Arc<EpInner>> = ia.objects.lock().eps.values().cloned().collect();
         let mut sequels = Sequels::new();
         for ep in eps.iter().filter(|ep| ep.uses(&Srq(self.clone()))) {
             ep.take_receives(&mut sequels);
         }
         sequel::perform(sequels);
-    }
-
-    fn gone(&self, call: &'static str) -> Error {
-        error::freed(call, Subtype::HandleSrq, "shared receive queue", self.id)
     }
 }
 
@@ -363,7 +339,7 @@ impl Side {
 
 impl std::fmt::Debug for Srq {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Srq({})", self.0.id)
+        write!(f, "Srq({})", self.0.life.id)
     }
 }
 
