@@ -138,6 +138,8 @@ impl<P: Provider> Export<P> {
             listener: &Self::LISTENER,
             #[cfg(not(feature = "abi-minor-0"))]
             probe: &Self::PROBE,
+            #[cfg(feature = "abi-minor-next")]
+            next: &Self::PROBE,
         }
     }
 }

@@ -14,7 +14,13 @@ pub const ABI_MAJOR: u32 = 1;
 /// The oldest major version this host loads: two before its own, never below the first.
 pub const ABI_OLDEST_MAJOR: u32 = 1;
 /// Counts what was appended to [`PluginModule`].
-pub const ABI_MINOR: u32 = if cfg!(feature = "abi-minor-0") { 0 } else { 1 };
+pub const ABI_MINOR: u32 = if cfg!(feature = "abi-minor-0") {
+    0
+} else if cfg!(feature = "abi-minor-next") {
+    2
+} else {
+    1
+};
 
 /// The root module. New tables are appended at the end, never elsewhere; the layout of all of it is compared when a
 /// plugin is loaded.
@@ -50,6 +56,10 @@ pub struct PluginModule {
     #[cfg(not(feature = "abi-minor-0"))]
     #[sabi(missing_field(option))]
     pub probe: &'static ProbeOps,
+    /// Stands for what a later version appends; see the feature.
+    #[cfg(feature = "abi-minor-next")]
+    #[sabi(missing_field(option))]
+    pub next: &'static ProbeOps,
 }
 
 impl RootModule for PluginModuleRef {
@@ -90,5 +100,20 @@ pub(crate) mod v1_0 {
         const BASE_NAME: &'static str = "dat_plugin";
         const NAME: &'static str = "dat_plugin";
         const VERSION_STRINGS: VersionStrings = package_version_strings!();
+    }
+}
+
+#[cfg(all(test, not(any(feature = "abi-minor-0", feature = "abi-minor-next"))))]
+mod tests {
+    use super::*;
+
+    /// abi_stable compares the version of the crate that defines the tables, for the root and for each type. If it were
+    /// the project's, a release of the project would refuse all plugins of the one before.
+    #[test]
+    fn the_crates_version_is_the_interfaces() {
+        let interface = format!("{ABI_MAJOR}.{ABI_MINOR}.");
+        assert!(env!("CARGO_PKG_VERSION").starts_with(&interface), "set version = \"{interface}0\"");
+        let strings = PluginModuleRef::VERSION_STRINGS;
+        assert!(strings.version.as_str().starts_with(&interface), "{strings:?}");
     }
 }

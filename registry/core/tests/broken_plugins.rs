@@ -128,6 +128,15 @@ fn a_plugin_of_an_older_minor_version_works_without_what_it_lacks() {
 }
 
 #[test]
+fn a_plugin_of_a_newer_minor_version_works_and_what_it_has_more_is_left() {
+    let registry = registry_of(&plugin("newer-minor"), "");
+    let opened = registry.open_device("x").expect("opens");
+    assert_eq!(opened.plugin.abi(), (1, dat_plugin::ABI_MINOR + 1));
+    assert_eq!(opened.device.describe(), "test-newer-minor: moves nothing");
+    assert_eq!(registry.explain("x").candidates[0].probes.len(), 1);
+}
+
+#[test]
 fn files_that_are_no_library_are_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("libx.so");

@@ -31,16 +31,16 @@ pub fn registry_of(library: &Path, more: &str) -> Registry {
     Registry::from_str("test.toml", &toml).expect("valid")
 }
 
-/// Cargo makes no `cdylib` for a test, so it is asked for them; in a folder of its own, because `older-minor` is built
-/// with a feature of dat-plugin that nothing else may see, and two builds of one folder would wait for each other.
+/// Cargo makes no `cdylib` for a test, so it is asked for them; in a folder of its own, because some are built with a
+/// feature of dat-plugin that nothing else may see, and two builds of one folder would wait for each other.
 fn build() -> PathBuf {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("plugins");
     let packages: Vec<String> = PLUGINS.iter().map(|name| format!("--package=dat-test-{name}")).collect();
     cargo(&target, &packages);
-    cargo(
-        &target,
-        &["--package=dat-test-older-minor".into(), "--features=dat-test-older-minor/older".into()],
-    );
+    for other in ["older", "newer"] {
+        let package = format!("dat-test-{other}-minor");
+        cargo(&target, &[format!("--package={package}"), format!("--features={package}/{other}")]);
+    }
     target.join("debug")
 }
 
