@@ -61,6 +61,8 @@ typedef int32_t datp_status;
 #define DATP_STATUS_GONE ((datp_status)(-13))
 /* Called in a child made by fork from the process that opened the device. */
 #define DATP_STATUS_FORKED ((datp_status)(-14))
+/* Made by the host when a provider's answer makes no sense; never return it. */
+#define DATP_STATUS_FAULTY ((datp_status)(-15))
 
 /* What a request does. */
 typedef uint16_t datp_opcode;
@@ -644,8 +646,8 @@ struct datp_probe_ops {
     datp_status (*probe)(const struct datp_config *config, const struct datp_probe_sink *sink);
 };
 
-/* The root of a plugin in C, which const struct dat_plugin_module *dat_plugin_c_root(void) returns: what PluginModule
- * is for plugins in Rust. */
+/* The root of a plugin in C, which const struct datp_module *dat_plugin_c_root(void) returns: what PluginModule is for
+ * plugins in Rust. */
 struct datp_module {
     /* Size of this table in bytes. */
     uint32_t size;

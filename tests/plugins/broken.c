@@ -10,7 +10,13 @@
 #endif
 
 enum { NONE, NULL_ROOT, SHORT_MODULE, OTHER_VERSION, NULL_TABLE, SHORT_TABLE, NULL_ENTRY, RESERVED, LONG_TEXT, CRASHES,
-    HANGS, FAILS_INIT };
+    HANGS, FAILS_INIT, OTHER_NAME, NEWER };
+
+#if FAULT == 13
+/* As a plugin of a later minor version: the module has grown. */
+#undef DATP_ABI_MINOR
+#define DATP_ABI_MINOR 9
+#endif
 
 DATP_NOTE("test-c", "1.2.3", DATP_CAPS_RECEIVER_WAITS | DATP_CAPS_INTER_HOST);
 
@@ -53,7 +59,11 @@ union table {
 };
 
 static union table device, channel, queue, srq, listener;
-static struct datp_module module;
+static struct {
+    struct datp_module module;
+    const void *later[2];
+} grown;
+#define module grown.module
 
 static void fill(union table *table, uint32_t size)
 {
@@ -65,17 +75,19 @@ static void fill(union table *table, uint32_t size)
 
 const struct datp_module *dat_plugin_c_root(void)
 {
-    static const uint8_t name[] = "test-c";
+    static const uint8_t name[] = "test-c", other_name[] = "test-d", version[] = "1.2.3";
     fill(&device, sizeof device.device);
     fill(&channel, sizeof channel.channel);
     fill(&queue, sizeof queue.queue);
     fill(&srq, sizeof srq.srq);
     fill(&listener, sizeof listener.listener);
-    module.size = FAULT == SHORT_MODULE ? 16 : sizeof module;
+    module.size = FAULT == SHORT_MODULE ? 16 : FAULT == NEWER ? sizeof grown : sizeof module;
     module.abi_major = DATP_ABI_MAJOR;
     module.abi_minor = DATP_ABI_MINOR + (FAULT == OTHER_VERSION);
-    module.name.ptr = name;
+    module.name.ptr = FAULT == OTHER_NAME ? other_name : name;
     module.name.len = FAULT == LONG_TEXT ? (size_t)1 << 40 : sizeof name - 1;
+    module.version.ptr = version;
+    module.version.len = sizeof version - 1;
     module.provider = &provider;
     module.device = &device.device;
     module.channel = &channel.channel;

@@ -39,11 +39,17 @@ pub(crate) struct Progress {
     events: Mutex<[Event; BATCH]>,
     /// Threads that wait for connection events and take the provider's events themselves meanwhile.
     drivers: Mutex<usize>,
+    /// It was told that the provider raises events nobody knows.
+    told_unknown: AtomicBool,
     fork: dat_plugin::host::ForkGuard,
 }
 
 /// How many events one call into the provider takes at most.
 const BATCH: usize = 8;
+
+/// How many of those calls are made in a row. A provider that still has events then is looked at again once the rest of
+/// what there is to do was done.
+const MOST_CALLS: usize = 256;
 
 /// How many descriptors one sleep tells of at most.
 const READY: usize = 16;
@@ -69,6 +75,7 @@ impl Progress {
             agents: Mutex::default(),
             events: Mutex::new([Event::new(EventKind(0), 0); BATCH]),
             drivers: Mutex::new(0),
+            told_unknown: AtomicBool::new(false),
             fork: dat_plugin::host::ForkGuard::new(),
         })
     }
@@ -243,7 +250,7 @@ pub(crate) fn help(ia: &Arc<IaInner>) {
 }
 
 fn take_events(ia: &Arc<IaInner>, device: &Device, events: &mut [Event; BATCH]) {
-    loop {
+    for _ in 0..MOST_CALLS {
         let n = device.poll_events(events);
         for event in &events[..n] {
             dispatch(ia, event);
@@ -275,7 +282,11 @@ fn dispatch(ia: &Arc<IaInner>, event: &Event) {
         EventKind::DISCONNECTED => Stimulus::PeerDisconnected,
         EventKind::BROKEN => Stimulus::Broke,
         other => {
-            tracing::error!(ia = %ia.id, kind = ?other, "the provider raised an event this version does not know");
+            // Once: it may go on.
+            if !ia.progress.told_unknown.swap(true, Ordering::Relaxed) {
+                let kind = other;
+                tracing::error!(ia = %ia.id, ?kind, "the provider raises events this version does not know");
+            }
             return ia.raise(ia.id, AsyncReason::ProviderInternal);
         }
     };

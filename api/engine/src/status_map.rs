@@ -15,6 +15,7 @@ pub(crate) const RETURNED: &[(Status, ReturnType, Subtype)] = &[
     (Status::PERMISSION, ReturnType::InsufficientResources, Subtype::ResourceDevice),
     (Status::NO_DEVICE, ReturnType::InsufficientResources, Subtype::ResourceDevice),
     (Status::PANICKED, ReturnType::InternalError, Subtype::None),
+    (Status::FAULTY, ReturnType::InternalError, Subtype::None),
     (Status::IO, ReturnType::InternalError, Subtype::None),
     (Status::BAD_CONFIG, ReturnType::InvalidParameter, Subtype::Arg1),
     (Status::GONE, ReturnType::InvalidState, Subtype::None),

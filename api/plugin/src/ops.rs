@@ -292,7 +292,7 @@ pub struct ProbeOps {
     pub probe: unsafe extern "C" fn(config: *const RawConfig, sink: *const ProbeSink) -> Status,
 }
 
-/// The root of a plugin in C, which `const struct dat_plugin_module *dat_plugin_c_root(void)` returns: what
+/// The root of a plugin in C, which `const struct datp_module *dat_plugin_c_root(void)` returns: what
 /// [`crate::PluginModule`] is for plugins in Rust.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]

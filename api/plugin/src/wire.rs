@@ -94,6 +94,8 @@ constants! {
         GONE = -13;
         /// Called in a child made by fork from the process that opened the device.
         FORKED = -14;
+        /// Made by the host when a provider's answer makes no sense; never return it.
+        FAULTY = -15;
     }
 }
 

@@ -161,6 +161,9 @@ fn a_sound_plugin_in_c_loads_and_each_broken_table_is_named() {
     let sound = trial(&compiled(folder.path(), 0));
     assert_eq!(sound.error, None);
     assert_eq!(sound.plugin.expect("loaded").name, "test-c");
+    let newer = trial(&compiled(folder.path(), 13));
+    assert_eq!(newer.error, None, "a later minor version has more, and loads");
+    assert_eq!(newer.plugin.expect("loaded").abi, (dat_plugin::ABI_MAJOR, 9));
     let cases = [
         (1, "dat_plugin_c_root: it returned a null pointer"),
         (2, "dat_plugin_c_root: the module has 16 bytes, not "),
@@ -171,6 +174,7 @@ fn a_sound_plugin_in_c_loads_and_each_broken_table_is_named() {
         (7, "dat_plugin_c_root: ProviderOps has a reserved word that is not 0"),
         (8, "dat_plugin_c_root: the name makes no sense"),
         (11, "NO_DEVICE"),
+        (12, "dat_plugin_c_root: the module's name is \"test-d\", the note's \"test-c\""),
     ];
     for (fault, expected) in cases {
         let error = trial(&compiled(folder.path(), fault)).error.expect("refused");

@@ -19,6 +19,10 @@ use crate::status_map;
 /// How many completions one call into the provider takes at most.
 const BATCH: usize = 16;
 
+/// How many completions of closed channels one call passes over. A provider that has more is not going to end: the
+/// caller is told that there is none, so that it comes to look at its own time.
+const MOST_STRAYS: u64 = 1 << 18;
+
 /// Who may take events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gate {
@@ -63,6 +67,9 @@ pub(crate) struct Core {
     batch: [Completion; BATCH],
     taken: usize,
     filled: usize,
+    /// Completions so far that belonged to no open channel.
+    strays: u64,
+    told_flood: bool,
 }
 
 pub(crate) struct Queued {
@@ -111,7 +118,18 @@ impl Core {
             batch: [Completion::default(); BATCH],
             taken: 0,
             filled: 0,
+            strays: 0,
+            told_flood: false,
         }
+    }
+
+    /// Whether so many strays came since there were `before` that it must be the provider.
+    fn is_flooded(&mut self, before: u64) -> bool {
+        let flooded = self.strays - before > MOST_STRAYS;
+        if flooded && !std::mem::replace(&mut self.told_flood, true) {
+            tracing::error!("the provider completes work of channels that do not exist, without end");
+        }
+        flooded
     }
 
     /// Has the oldest completion ready for [`Core::next_raw`], of those kept or from the provider. `false`: none.
@@ -240,6 +258,7 @@ impl EvdInner {
             return core.pop();
         }
         let queue = self.queue.as_ref()?;
+        let strays = core.strays;
         while core.refill(queue) {
             while let Some(completion) = core.next_raw() {
                 if let Some(queued) = self.convert(core, &completion, sequels) {
@@ -248,6 +267,9 @@ impl EvdInner {
                     }
                     return Some(queued.event);
                 }
+            }
+            if core.is_flooded(strays) {
+                break;
             }
         }
         None
@@ -264,7 +286,7 @@ impl EvdInner {
         if core.is_overcommitted() {
             self.harvest(core, sequels);
         }
-        let before = out.len();
+        let (before, strays) = (out.len(), core.strays);
         while out.len() < out.capacity() {
             if let Some(queued) = core.events.front() {
                 let EventData::Dto(done) = queued.event.data else { break };
@@ -275,7 +297,9 @@ impl EvdInner {
             let Some(completion) = core.next_raw() else {
                 // The provider is asked once, unless all it gave was suppressed.
                 match &self.queue {
-                    Some(queue) if out.len() == before && core.refill(queue) => continue,
+                    Some(queue) if out.len() == before && !core.is_flooded(strays) && core.refill(queue) => {
+                        continue;
+                    }
                     _ => break,
                 }
             };
@@ -321,6 +345,7 @@ impl EvdInner {
     }
 
     fn take_all(&self, queue: &Queue, core: &mut Core, sequels: &mut Sequels, wanted: usize) {
+        let strays = core.strays;
         loop {
             let queued = core.events.len();
             let take = match core.is_overcommitted() {
@@ -328,7 +353,7 @@ impl EvdInner {
                 false => BATCH.min(core.spare().max(wanted.min(core.qlen).saturating_sub(queued))),
             };
             // Until there is none: fewer than fit does not say that there are no more.
-            if take == 0 || !core.refill(queue) {
+            if take == 0 || core.is_flooded(strays) || !core.refill(queue) {
                 return;
             }
             for _ in 0..take {
@@ -349,6 +374,7 @@ impl EvdInner {
     fn convert(&self, core: &mut Core, completion: &Completion, sequels: &mut Sequels) -> Option<Queued> {
         let Some(feeder) = core.feeder(completion.user) else {
             // Of a channel that was closed: its work was flushed.
+            core.strays += 1;
             return None;
         };
         let mut held = None;
@@ -359,7 +385,7 @@ impl EvdInner {
                 Work { cookie, operation: DtoOperation::Receive, flags: CompletionFlags::empty() }
             }),
         };
-        let Some(mut work) = work else { return fault(feeder, completion, sequels) };
+        let Some(mut work) = work else { return core.distrust(completion, sequels) };
         let success = completion.status == CompletionStatus::SUCCESS;
         if feeder.ring.is_draining() && feeder.ring.outstanding() == 0 {
             sequels.push(Sequel::Drained { ep: feeder.ep.clone(), attempt: feeder.attempt });
@@ -405,6 +431,22 @@ impl EvdInner {
 }
 
 impl Core {
+    /// The provider completed what was not posted, or out of order. Nothing it says of this channel can be trusted: what
+    /// else it says of this direction is not listened to.
+    #[cold]
+    fn distrust(&mut self, completion: &Completion, sequels: &mut Sequels) -> Option<Queued> {
+        let feeder = self.feeder(completion.user)?;
+        let (ep, attempt) = (feeder.ep.clone(), feeder.attempt);
+        tracing::error!(
+            ep = %ep.id,
+            token = completion.token,
+            "the provider completed work that was not posted, or out of order; breaking the connection"
+        );
+        sequels.push(Sequel::Broken { ep, attempt });
+        self.detach(completion.user);
+        None
+    }
+
     #[inline]
     fn feeder(&self, number: u64) -> Option<&Feeder> {
         let slot = self.feeders.get(number as u32 as usize)?;
@@ -428,13 +470,4 @@ fn received(completion: &Completion) -> DtoOperation {
     } else {
         DtoOperation::RecvMsgImmed
     }
-}
-
-/// The provider completed what was not posted, or out of order. Nothing it says of this channel can be trusted.
-#[cold]
-fn fault(feeder: &Feeder, completion: &Completion, sequels: &mut Sequels) -> Option<Queued> {
-    let ep: ObjectId = feeder.ep.id;
-    tracing::error!(%ep, token = completion.token, "the provider completed work out of order; breaking the connection");
-    sequels.push(Sequel::Broken { ep: feeder.ep.clone(), attempt: feeder.attempt });
-    None
 }

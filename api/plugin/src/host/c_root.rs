@@ -2,9 +2,10 @@
 //! so everything that can be checked of a C table is: sizes, that no entry is null, and the version that was noted in
 //! the file.
 
+use std::mem::MaybeUninit;
 use std::ptr;
 
-use super::inspect::C_ROOT;
+use super::inspect::{C_ROOT, Inspection};
 use super::load::{LoadError, Loaded, Tables, loader_said};
 use crate::ops::{CModule, ChannelOps, DeviceOps, ListenerOps, ProbeOps, ProviderOps, QueueOps, SrqOps, Str};
 
@@ -26,11 +27,17 @@ macro_rules! ops {
 }
 ops!(ProviderOps, DeviceOps, ChannelOps, QueueOps, SrqOps, ListenerOps, ProbeOps);
 
+/// The bytes of the module of interface 1.1, the first there were plugins in C for. It never changes.
+const FIRST_MODULE: usize = 120;
+
 /// The longest of a module's texts.
 const MOST_TEXT: usize = 1024;
 
 /// Gets at the tables of a library, which is never unloaded afterwards.
-pub(super) fn load(library: libloading::os::unix::Library, noted: (u32, u32)) -> Result<Loaded, LoadError> {
+pub(super) fn load(
+    library: libloading::os::unix::Library,
+    inspection: &Inspection,
+) -> Result<Loaded, LoadError> {
     // SAFETY: a symbol of this name is such a function, by the plugin interface; `include/dat_plugin.h` declares it.
     let module = unsafe {
         let root = library
@@ -46,16 +53,23 @@ pub(super) fn load(library: libloading::os::unix::Library, noted: (u32, u32)) ->
     }
     // SAFETY: it points to a module of the plugin's, of which the size comes first; read before the rest is believed.
     let size = unsafe { ptr::read_unaligned(module.cast::<u32>()) };
-    // A module of a later minor version is longer.
-    if (size as usize) < size_of::<CModule>() {
-        return Err(broken(format!("the module has {size} bytes, not {}", size_of::<CModule>())));
+    let size = size as usize;
+    if size < FIRST_MODULE {
+        return Err(broken(format!("the module has {size} bytes, not {FIRST_MODULE}")));
     }
     if !module.is_aligned() {
         return Err(broken("the module is not aligned".into()));
     }
-    // SAFETY: of the right size and alignment, constant, in a library that stays loaded; all its fields are plain.
-    let module = unsafe { &*module };
-    let abi = (module.abi_major, module.abi_minor);
+    // A module of a later minor version is longer, one of an earlier one shorter: what it does not have is null.
+    let mut known = MaybeUninit::<CModule>::zeroed();
+    // SAFETY: so many bytes are the module's, by its size, and so many have room; all fields of it are plain, and zero is
+    // a value of each.
+    let module = unsafe {
+        let bytes = size.min(size_of::<CModule>());
+        ptr::copy_nonoverlapping(module.cast::<u8>(), known.as_mut_ptr().cast::<u8>(), bytes);
+        known.assume_init()
+    };
+    let (abi, noted) = ((module.abi_major, module.abi_minor), inspection.abi);
     if abi != noted {
         let what =
             format!("the module is for interface {}.{}, the note for {}.{}", abi.0, abi.1, noted.0, noted.1);
@@ -71,11 +85,19 @@ pub(super) fn load(library: libloading::os::unix::Library, noted: (u32, u32)) ->
         // SAFETY: constant text of a library that stays loaded, of a sane length.
         Ok(unsafe { text.text() }.into_owned())
     };
-    let texts = [
+    let [name, version, description] = [
         text("name", module.name)?,
         text("version", module.version)?,
         text("description", module.description)?,
     ];
+    // Written twice by the author; what was shown without running it must be what runs.
+    for (what, said, noted) in [("name", &name, &inspection.name), ("version", &version, &inspection.version)]
+    {
+        if said != noted {
+            return Err(broken(format!("the module's {what} is {said:?}, the note's {noted:?}")));
+        }
+    }
+    let texts = [name, version, description];
     let tables = Tables {
         provider: table(module.provider)?.ok_or_else(missing::<ProviderOps>)?,
         device: table(module.device)?.ok_or_else(missing::<DeviceOps>)?,

@@ -3,9 +3,10 @@
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::ptr::null;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::load::Tables;
-use super::{Channel, Memory, Object, Queue, Registration, Srq, Window, call, sentence};
+use super::{Channel, Memory, Object, Queue, Registration, Srq, Window, call, faulty, open, sentence};
 use crate::ops::Message;
 use crate::provider::Failure;
 use crate::wire::{Access, Block, ChannelAttr, DeviceAttr, Event, Keys, RejectReason, SrqAttr, Status};
@@ -18,6 +19,8 @@ pub(super) struct Inner {
     pub(super) object: Object,
     pub(super) tables: Tables,
     attr: DeviceAttr,
+    /// It was told that the provider claims more than there was room for.
+    overran: AtomicBool,
 }
 
 impl Device {
@@ -25,12 +28,36 @@ impl Device {
         let object = Object { ctx: object, close: tables.device.close };
         // SAFETY: the plugin's own object and a place for its answer.
         let attr = call(DeviceAttr::default(), |out, _| unsafe { (tables.device.attr)(object.ctx, out) })?;
-        if attr.max_private_data as usize > crate::MAX_PRIVATE_DATA || attr.max_segments == 0 {
-            let message =
-                "the provider's attributes make no sense: max_private_data above 512, or no segments";
-            return Err(Failure::new(Status::INVALID, message));
+        if attr.max_private_data as usize > crate::MAX_PRIVATE_DATA {
+            let most = attr.max_private_data;
+            return Err(faulty(format!("attribute max_private_data is {most}, more than 512")));
         }
-        Ok(Device(Arc::new(Inner { object, tables, attr })))
+        if attr.max_segments == 0 {
+            return Err(faulty("attribute max_segments is 0".into()));
+        }
+        // SAFETY: the plugin's own object.
+        check_fd("the device's", unsafe { (tables.device.event_fd)(object.ctx) })?;
+        Ok(Device(Arc::new(Inner { object, tables, attr, overran: AtomicBool::new(false) })))
+    }
+
+    /// Whether calls go straight to `plugin`, with no layer between.
+    pub fn is_directly_of(&self, plugin: &super::Plugin) -> bool {
+        std::ptr::eq(self.0.tables.channel, plugin.tables().channel)
+            && std::ptr::eq(self.0.tables.queue, plugin.tables().queue)
+            && std::ptr::eq(self.0.tables.device, plugin.tables().device)
+    }
+
+    /// A provider gave more than there was room for, or claims so: nothing of it can be believed.
+    #[cold]
+    pub(super) fn overran(&self, what: &str, claimed: usize, room: usize) -> usize {
+        if !self.0.overran.swap(true, Ordering::Relaxed) {
+            tracing::error!(
+                target: "dat.plugin", claimed, room,
+                "the provider breaks the plugin interface: it claims to have given more {what} than there was room \
+                 for; none of them is taken, now and later"
+            );
+        }
+        0
     }
 
     /// What it can do.
@@ -42,8 +69,10 @@ impl Device {
     pub fn open_queue(&self, depth: u32) -> Result<Queue, Failure> {
         let ops = self.0.tables.device;
         // SAFETY: the plugin's own object, a place for its answer and one for its sentence.
-        let ctx = call(null(), |out, m| unsafe { (ops.open_queue)(self.0.object.ctx, depth, out, m) })?;
-        Ok(Queue::new(self.clone(), ctx))
+        let ctx = open("queue", |out, m| unsafe { (ops.open_queue)(self.0.object.ctx, depth, out, m) })?;
+        let queue = Queue::new(self.clone(), ctx);
+        check_fd("a queue's", queue.raw_fd())?;
+        Ok(queue)
     }
 
     /// Opens a channel, with receives of its own or out of `srq`.
@@ -58,7 +87,7 @@ impl Device {
         let ctx_of = |queue: Option<&Arc<Queue>>| queue.map_or(null(), |queue| queue.ctx());
         let srq_ctx = srq.map_or(null(), |srq| srq.ctx());
         // SAFETY: as above; queues of the same device are alive in the arguments.
-        let ctx = call(null(), |out, m| unsafe {
+        let ctx = open("channel", |out, m| unsafe {
             (ops.open_channel)(self.0.object.ctx, attr, ctx_of(send), ctx_of(recv), srq_ctx, out, m)
         })?;
         Ok(Channel::new(self.clone(), ctx, [send.cloned(), recv.cloned()], srq.cloned()))
@@ -68,7 +97,9 @@ impl Device {
     pub fn open_srq(&self, attr: &SrqAttr) -> Result<Srq, Failure> {
         let ops = self.0.tables.device;
         // SAFETY: as above.
-        let ctx = call(null(), |out, m| unsafe { (ops.open_srq)(self.0.object.ctx, attr, out, m) })?;
+        let ctx = open("shared receive queue", |out, m| unsafe {
+            (ops.open_srq)(self.0.object.ctx, attr, out, m)
+        })?;
         Ok(Srq::new(self.clone(), ctx))
     }
 
@@ -89,7 +120,7 @@ impl Device {
     pub fn listen(&self, port: u64, user: u64) -> Result<Listener, Failure> {
         let ops = self.0.tables.device;
         // SAFETY: as above.
-        let ctx = call(null(), |out, m| unsafe { (ops.listen)(self.0.object.ctx, port, user, out, m) })?;
+        let ctx = open("listener", |out, m| unsafe { (ops.listen)(self.0.object.ctx, port, user, out, m) })?;
         let object = Object { ctx, close: self.0.tables.listener.close };
         Ok(Listener { object, device: self.clone() })
     }
@@ -121,6 +152,10 @@ impl Device {
         let ops = self.0.tables.device;
         // SAFETY: as above.
         let block = call(Block::default(), |out, m| unsafe { (ops.alloc)(self.0.object.ctx, len, out, m) })?;
+        if block.addr == 0 || block.addr % 4096 != 0 || block.len < len {
+            let Block { addr, len: given, .. } = block;
+            return Err(faulty(format!("asked for {len} bytes, it allocated {given} at {addr:#x}")));
+        }
         Ok(Memory::block(self.clone(), block))
     }
 
@@ -141,7 +176,7 @@ impl Device {
         let ops = self.0.tables.device;
         // SAFETY: initialised places for the plugin's answers.
         let n = unsafe { (ops.poll_events)(self.0.object.ctx, out.as_mut_ptr(), out.len()) };
-        n.min(out.len())
+        if n > out.len() { self.overran("events", n, out.len()) } else { n }
     }
 
     /// Readable when [`Device::poll_events`] has something to do.
@@ -168,6 +203,16 @@ pub(super) fn borrow<'a>(fd: RawFd) -> Option<BorrowedFd<'a>> {
     // SAFETY: the contract: the descriptor stays open as long as the object that gave it, which `'a` is tied to by
     // the signatures of the callers.
     (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })
+}
+
+/// Whether a provider's descriptor is one, or -1 for none.
+fn check_fd(whose: &str, fd: RawFd) -> Result<(), Failure> {
+    // SAFETY: reads the flags of whatever has this number, or fails.
+    if fd < 0 || unsafe { libc::fcntl(fd, libc::F_GETFD) } >= 0 {
+        return Ok(());
+    }
+    let error = std::io::Error::last_os_error();
+    Err(faulty(format!("{whose} descriptor is {fd}, which is not open: {error}")))
 }
 
 /// A port being listened on; dropping it stops that.

@@ -170,6 +170,6 @@ fn root<'d, R: ReadRef<'d>>(file: &ElfFile64<'d, object::Endianness, R>) -> Root
 }
 
 /// A file's text as it may be shown: what a terminal would obey is replaced.
-fn printable(text: &[u8]) -> String {
+pub(super) fn printable(text: &[u8]) -> String {
     String::from_utf8_lossy(text).chars().map(|c| if c.is_control() { '\u{FFFD}' } else { c }).collect()
 }

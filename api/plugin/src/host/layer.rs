@@ -8,7 +8,7 @@ use std::ptr::null;
 use std::sync::Arc;
 
 use super::load::Tables;
-use super::{Device, Listener, Object, Queue, call, sentence};
+use super::{Device, Listener, Object, Queue, call, open, sentence};
 use crate::export::{Export, hand_out};
 use crate::ops::{Ctx, RawConnect};
 use crate::provider::{self, Config, ConnectParam, Failure, Probe, Provider, ProviderInfo};
@@ -76,7 +76,7 @@ impl Below {
         let [send, recv] = queues.map(|queue| queue.map_or(null(), |queue| queue.0.ctx()));
         let of_srq = srq.map_or(null(), |srq| srq.object.ctx);
         // SAFETY: the plugin's own objects, alive in the arguments; places for the answer and the sentence.
-        let ctx = call(null(), |out, m| unsafe {
+        let ctx = open("channel", |out, m| unsafe {
             (ops.open_channel)(self.ctx(), attr, send, recv, of_srq, out, m)
         })?;
         Ok(Arc::new(BelowChannel {
@@ -131,7 +131,7 @@ impl provider::Device for Below {
     fn open_srq(&self, attr: &SrqAttr) -> Result<Arc<BelowSrq>, Failure> {
         let ops = self.0.0.tables.device;
         // SAFETY: the plugin's own object, places for the answer and the sentence.
-        let ctx = call(null(), |out, m| unsafe { (ops.open_srq)(self.ctx(), attr, out, m) })?;
+        let ctx = open("shared receive queue", |out, m| unsafe { (ops.open_srq)(self.ctx(), attr, out, m) })?;
         let object = Object { ctx, close: self.0.0.tables.srq.close };
         Ok(Arc::new(BelowSrq { object, device: self.0.clone() }))
     }

@@ -1,14 +1,14 @@
 //! Loading a plugin.
 
 use std::ffi::c_void;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::{fmt, ptr};
 
 use abi_stable::library::{AbiHeaderRef, LibHeader, LibraryError};
 
 use super::inspect::{Root, inspect};
-use super::{Device, c_root, call};
+use super::{Device, c_root, open};
 use crate::export::Export;
 use crate::ops::{
     ChannelOps, DeviceOps, ListenerOps, Param, ProbeOps, ProbeSink, ProviderOps, QueueOps, RawConfig, SrqOps,
@@ -151,7 +151,7 @@ impl Plugin {
             .map_err(|error| LoadError::Loader(loader_said(&error)))?;
         let loaded = match &inspection.root {
             Root::Header(symbol) => rust_root(library, symbol, inspection.abi.1)?,
-            _ => c_root::load(library, inspection.abi)?,
+            _ => c_root::load(library, &inspection)?,
         };
         Plugin::start(loaded, Some(path.to_owned()))
     }
@@ -169,6 +169,10 @@ impl Plugin {
     pub fn wrapped(mut self, wrap: Wrap) -> Plugin {
         self.wraps.push(wrap);
         self
+    }
+
+    pub(super) fn tables(&self) -> &Tables {
+        &self.tables
     }
 
     fn start(loaded: Loaded, path: Option<PathBuf>) -> Result<Plugin, LoadError> {
@@ -210,7 +214,7 @@ impl Plugin {
     pub fn open(&self, config: &Config) -> Result<Device, Failure> {
         let ctx = with_raw(config, |raw| {
             // SAFETY: the configuration lives for the call; places for the answer and the sentence.
-            call(ptr::null(), |out, m| unsafe { (self.tables.provider.open)(raw, out, m) })
+            open("device", |out, m| unsafe { (self.tables.provider.open)(raw, out, m) })
         })?;
         let device = Device::open(self.tables, ctx)?;
         self.wraps.iter().try_fold(device, |device, wrap| wrap(device, config))
@@ -252,7 +256,10 @@ fn rust_root(library: libloading::os::unix::Library, symbol: &str, minor: u32) -
         std::mem::forget(library);
         header.upgrade().map_err(load_error)?
     };
+    let start = std::time::Instant::now();
     let module = root_module(header, minor)?;
+    let us = start.elapsed().as_micros() as u64;
+    tracing::debug!(target: "dat.plugin", %symbol, us, "layout compared");
     // SAFETY: constant texts of a plugin that stays loaded.
     let texts = unsafe {
         [module.name().text(), module.version().text(), module.description().text()].map(|t| t.into_owned())

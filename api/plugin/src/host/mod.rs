@@ -37,18 +37,35 @@ use crate::ops::{Ctx, Message};
 use crate::provider::Failure;
 use crate::wire::Status;
 
-/// Calls `f` with room for a sentence; a status below 0 becomes a failure with it.
+/// Calls `f` with room for a sentence; a status below 0 becomes a failure with it, and so does one that means nothing.
 fn call<T>(initial: T, f: impl FnOnce(*mut T, *mut Message) -> Status) -> Result<T, Failure> {
     let mut text = [0u8; 1024];
     let mut message = Message { ptr: text.as_mut_ptr(), capacity: text.len(), len: 0 };
     let mut out = initial;
     let status = f(&raw mut out, &raw mut message);
-    if status.0 >= 0 {
+    if matches!(status, Status::OK | Status::PENDING) {
         return Ok(out);
     }
-    let said = String::from_utf8_lossy(&text[..message.len.min(text.len())]).into_owned();
+    if status.0 > 0 {
+        return Err(faulty(format!("it answered {status:?}, which is neither success nor a failure")));
+    }
+    let said = shown(&text, message.len);
     let said = if said.is_empty() { format!("the provider answered {status:?}") } else { said };
     Err(Failure::new(status, said))
+}
+
+/// The same of a function that opens an object, which is never null.
+fn open(what: &str, f: impl FnOnce(*mut Ctx, *mut Message) -> Status) -> Result<Ctx, Failure> {
+    let ctx = call(std::ptr::null(), f)?;
+    match ctx.is_null() {
+        true => Err(faulty(format!("it opened a {what} and gave a null pointer for it"))),
+        false => Ok(ctx),
+    }
+}
+
+/// A provider that does not keep the interface: what it did.
+fn faulty(what: String) -> Failure {
+    Failure::new(Status::FAULTY, format!("the provider breaks the plugin interface: {what}"))
 }
 
 /// The sentence an object says about itself.
@@ -56,7 +73,14 @@ fn sentence(f: impl FnOnce(*mut Message) -> Status) -> String {
     let mut text = [0u8; 1024];
     let mut message = Message { ptr: text.as_mut_ptr(), capacity: text.len(), len: 0 };
     f(&raw mut message);
-    String::from_utf8_lossy(&text[..message.len.min(text.len())]).into_owned()
+    shown(&text, message.len)
+}
+
+/// A provider's text, of the length it claims or to its end, in one line and without what a terminal would obey.
+fn shown(text: &[u8], len: usize) -> String {
+    let text = &text[..len.min(text.len())];
+    let end = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
+    inspect::printable(text[..end].trim_ascii())
 }
 
 /// A plugin's object, closed on drop.

@@ -1,6 +1,6 @@
 //! Where completions are taken from.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, RawFd};
 
 use super::{Device, Object, device};
 use crate::ops::Ctx;
@@ -27,7 +27,7 @@ impl Queue {
     pub fn poll(&self, out: &mut [Completion]) -> usize {
         // SAFETY: the plugin's own object and initialised places for its answers.
         let n = unsafe { (self.device.0.tables.queue.poll)(self.object.ctx, out.as_mut_ptr(), out.len()) };
-        n.min(out.len())
+        if n > out.len() { self.device.overran("completions", n, out.len()) } else { n }
     }
 
     /// Makes the descriptor readable on the next completion; `false`: there is one already.
@@ -44,8 +44,12 @@ impl Queue {
 
     /// Readable after a completion arrived while armed.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        device::borrow(self.raw_fd())
+    }
+
+    pub(super) fn raw_fd(&self) -> RawFd {
         // SAFETY: the plugin's own object.
-        device::borrow(unsafe { (self.device.0.tables.queue.fd)(self.object.ctx) })
+        unsafe { (self.device.0.tables.queue.fd)(self.object.ctx) }
     }
 }
 
