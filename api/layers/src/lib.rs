@@ -23,6 +23,7 @@ pub mod stats;
 mod trace;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use dat_plugin::host::{Device, Plugin};
@@ -60,6 +61,23 @@ impl Spec {
         Ok(spec)
     }
 
+    /// Reads several of them, separated by commas too: `trace,faults:seed=7,delay_us=300`. A piece that is `KEY=VALUE`
+    /// belongs to the layer before it.
+    pub fn parse_list(text: &str) -> Result<Vec<Spec>, Failure> {
+        let mut layers: Vec<String> = Vec::new();
+        for piece in text.split(',') {
+            let of_the_last = piece.find('=').is_some_and(|equals| !piece[..equals].contains(':'));
+            match layers.last_mut().filter(|_| of_the_last) {
+                Some(layer) => {
+                    layer.push(if layer.contains(':') { ',' } else { ':' });
+                    layer.push_str(piece);
+                }
+                None => layers.push(piece.trim().to_owned()),
+            }
+        }
+        layers.iter().map(|layer| Spec::parse(layer)).collect()
+    }
+
     /// Fails on a name or parameter that does not exist, and on a value that makes no sense.
     pub fn check(&self) -> Result<(), Failure> {
         let config = self.config("a layer");
@@ -76,6 +94,17 @@ impl Spec {
 
     fn config(&self, ia_name: &str) -> Config {
         Config { ia_name: format!("{ia_name}, layer {}", self.name), params: self.params.clone() }
+    }
+}
+
+impl fmt::Display for Spec {
+    /// As [`Spec::parse`] reads it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)?;
+        for (nth, (key, value)) in self.params.iter().enumerate() {
+            write!(f, "{}{key}={value}", if nth == 0 { ':' } else { ',' })?;
+        }
+        Ok(())
     }
 }
 

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use dat_layers::Spec;
 use dat_layers::stats;
-use dat_plugin::{CompletionStatus, EventKind, Opcode, Status};
+use dat_plugin::host::Plugin;
+use dat_plugin::{CompletionStatus, Config, EventKind, Opcode, Status};
 use support::{Pair, Side, collect, device};
 
 fn spec(text: &str) -> Spec {
@@ -17,7 +18,36 @@ fn spec(text: &str) -> Spec {
 
 #[test]
 fn without_a_layer_a_device_is_the_providers_own() {
-    assert!(!device("none", &[]).describe().contains("through"));
+    let own = Plugin::of::<dat_loopback::Loopback>();
+    for (layers, direct) in [(&[][..], true), (&[spec("count")], false), (&[spec("trace")], false)] {
+        let plugin = dat_layers::over(own.clone(), layers).expect("layers");
+        let device = plugin.open(&Config { ia_name: "none".into(), ..Config::default() }).expect("opens");
+        // The very functions of the plugin are called: no instruction more than if there were no layers at all.
+        assert_eq!(device.is_directly_of(&own), direct, "{layers:?}");
+        assert_eq!(device.describe().contains("through"), !direct);
+    }
+}
+
+#[test]
+fn a_list_of_layers_is_read_as_it_is_shown() {
+    let read = |text: &str| Spec::parse_list(text);
+    let shown = |list: &[Spec]| list.iter().map(Spec::to_string).collect::<Vec<_>>().join(",");
+    let text = "trace,faults:delay_us=300,seed=7,count";
+    let list = read(text).expect("layers");
+    assert_eq!(list.iter().map(|spec| spec.name.as_str()).collect::<Vec<_>>(), ["trace", "faults", "count"]);
+    assert_eq!(list[1].params["seed"], "7");
+    assert_eq!(shown(&list), text);
+    for (wrong, said) in [
+        ("tracer", "the layers are: trace, count, faults"),
+        ("trace,seed=7", "unknown parameter \"seed\""),
+        ("seed=7", "there is no layer \"seed=7\""),
+        ("trace,,count", "there is no layer \"\""),
+        ("", "there is no layer \"\""),
+        ("faults:delay_us", "\"delay_us\" is no KEY=VALUE"),
+    ] {
+        let message = read(wrong).expect_err(wrong).message;
+        assert!(message.contains(said), "{wrong}: {message}");
+    }
 }
 
 #[test]

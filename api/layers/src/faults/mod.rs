@@ -1,7 +1,8 @@
 //! `faults`: what can go wrong, on purpose and repeatably.
 //!
 //! # Parameters
-//! All but `seed` are off by default.
+//! All but `seed` are off by default; without any of them it is `delay_us` 300 and `reorder_one_in` 4, under which
+//! everything an application is promised still holds.
 //! - `seed` (1): of every decision. What happens to the n-th completion of the m-th channel is a function of the seed,
 //!   m, n and the direction, never of time: the same program over the same seed meets the same faults.
 //! - `delay_us`: completions are handed out up to so much later, each by its own draw.

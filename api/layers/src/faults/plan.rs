@@ -30,11 +30,15 @@ pub struct Verdict {
     pub behind: bool,
 }
 
+/// What a layer without a fault of its own does: everything an application is promised holds under it.
+const MILD: (Duration, u64) = (Duration::from_micros(300), 4);
+
 /// More would be a hanging program, not a slow one.
 const MOST_DELAY_US: u64 = 1_000_000;
 
 impl Plan {
-    /// Reads the parameters; an unknown one is an error, and so is a plan without any fault.
+    /// Reads the parameters; an unknown one is an error, and so are parameters that ask for no fault. Without any
+    /// besides the seed completions are delayed and reordered.
     pub fn parse(config: &Config) -> Result<Plan, Failure> {
         config.check_known(&[
             "seed",
@@ -54,7 +58,7 @@ impl Plan {
             }
             Ok(Duration::from_micros(us))
         };
-        let plan = Plan {
+        let mut plan = Plan {
             seed: config.get("seed", 1)?,
             delay: time("delay_us")?,
             delay_one_in: config.get("delay_one_in", 1)?,
@@ -64,6 +68,9 @@ impl Plan {
             fail_register: config.get("fail_register", 0)?,
             fail_connect: config.get("fail_connect", 0)?,
         };
+        if config.params.keys().all(|key| key == "seed") {
+            (plan.delay, plan.reorder_one_in) = MILD;
+        }
         if plan == (Plan { seed: plan.seed, delay_one_in: plan.delay_one_in, ..Plan::none() }) {
             let message = format!("{}: no fault is asked for, as in delay_us = 100", config.ia_name);
             return Err(Failure::new(Status::BAD_CONFIG, message));
@@ -156,6 +163,17 @@ mod tests {
         assert!(fault(&[("delay", "1")]).contains("unknown parameter \"delay\""));
         assert!(fault(&[("delay_us", "x")]).contains("delay_us = \"x\""));
         assert!(fault(&[("delay_us", "2000000")]).contains("more than 1000000"));
-        assert!(fault(&[("seed", "3")]).contains("no fault is asked for"));
+        assert!(fault(&[("delay_us", "0")]).contains("no fault is asked for"));
+    }
+
+    #[test]
+    fn without_a_fault_of_its_own_the_layer_is_mild() {
+        let mild = plan(&[("seed", "3")]).expect("valid");
+        assert_eq!(
+            mild,
+            plan(&[("seed", "3"), ("delay_us", "300"), ("reorder_one_in", "4")]).expect("valid")
+        );
+        assert_eq!(plan(&[]).expect("valid").reorder_one_in, 4);
+        assert_eq!(plan(&[("fail_register", "2")]).expect("valid").delay, Duration::ZERO);
     }
 }
