@@ -59,6 +59,9 @@ pub enum Command {
     },
     /// Show the counters of a running process that has a provider with the layer "count".
     Stats(Stats),
+    /// The process that conformance runs the clauses in.
+    #[command(hide = true)]
+    ConformanceWorker(Conformance),
     /// The peer that conformance starts.
     #[command(hide = true)]
     ConformancePeer(Tested),
@@ -200,6 +203,10 @@ pub struct Tested {
     /// A parameter of the provider, besides those configured; may be repeated.
     #[arg(long = "param", value_name = "KEY=VALUE", value_parser = units::parameter)]
     pub params: Vec<(String, String)>,
+    /// Layers between the suite and the provider, over those configured, the first one topmost: trace, count, faults,
+    /// with parameters as in faults:seed=7,delay_us=300; may be repeated.
+    #[arg(long = "layer", value_name = "LIST", value_parser = units::layers)]
+    pub layers: Vec<units::Layers>,
 }
 
 /// How to run the conformance suite.
@@ -226,6 +233,9 @@ pub struct Conformance {
     /// List clauses that passed, too.
     #[arg(short, long)]
     pub all: bool,
+    /// Run the clauses in this very process, as for a debugger: a provider that crashes then ends the command.
+    #[arg(long)]
+    pub in_process: bool,
 }
 
 /// What to inspect.

@@ -44,6 +44,18 @@ impl Failure {
         json!({ "error": { "message": message, "causes": causes, "code": code } })
     }
 
+    /// What [`Failure::to_json`] made, of another process.
+    pub fn of_json(value: &Value) -> Failure {
+        let parts = &value["error"];
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let causes = parts["causes"].as_array().map_or(&[][..], Vec::as_slice);
+        Failure(Box::new(Parts {
+            message: text(&parts["message"]).unwrap_or_default(),
+            causes: causes.iter().filter_map(text).collect(),
+            code: text(&parts["code"]),
+        }))
+    }
+
     fn of(error: &(dyn Error + 'static)) -> Failure {
         let mut failure = Failure::new(error.to_string());
         let parts = &mut *failure.0;

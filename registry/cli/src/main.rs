@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod child;
 mod commands;
 mod cpu;
 mod failure;
@@ -32,7 +33,7 @@ fn main() -> ExitCode {
         Err(error) => return usage(&error),
     };
     log(cli.verbose);
-    let shared = Shared { plugins: cli.plugins, json: cli.json };
+    let shared = Shared { plugins: cli.plugins, json: cli.json, verbose: cli.verbose };
     match commands::run(&shared, cli.command) {
         Ok(status) => status,
         Err(failure) => {

@@ -16,6 +16,8 @@ pub struct Shared {
     pub plugins: Option<PathBuf>,
     /// JSON instead of text.
     pub json: bool,
+    /// How much is logged.
+    pub verbose: u8,
 }
 
 impl Shared {

@@ -3,6 +3,8 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use dat::registry::layer::Spec;
+
 /// Where `--listen` listens and `--connect` connects unless told otherwise.
 pub const DEFAULT_QUAL: &str = "3495";
 
@@ -48,6 +50,15 @@ pub fn parameter(text: &str) -> Result<(String, String), String> {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
         _ => Err("write a parameter as KEY=VALUE".to_owned()),
     }
+}
+
+/// Layers, the first next to the application.
+#[derive(Clone, Debug)]
+pub struct Layers(pub Vec<Spec>);
+
+/// `trace,faults:seed=7,delay_us=300`.
+pub fn layers(text: &str) -> Result<Layers, String> {
+    Spec::parse_list(text).map(Layers).map_err(|failure| failure.message)
 }
 
 /// A number to multiply times with.

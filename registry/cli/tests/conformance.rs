@@ -57,6 +57,73 @@ fn not_conforming_is_1_and_is_written_as_junit_too() {
 }
 
 #[test]
+fn layers_lie_over_the_provider_and_the_report_says_so() {
+    // What the layer does is told at level debug.
+    let run = [
+        "-vv",
+        "conformance",
+        "shm0",
+        "--layer",
+        "count,faults:seed=9",
+        "--scale",
+        "2",
+        "--filter",
+        "C-24",
+        "--filter",
+        "C-26",
+    ];
+    let done = dat(&run).ok();
+    assert!(done.out.contains("shm0 under count,faults:seed=9 conforms"), "{}", done.out);
+    assert!(done.err.contains("dat.faults: fault") && done.err.contains("seed=9"), "no fault was met");
+    let wrong = dat(&["conformance", "shm0", "--layer", "fault"]);
+    assert_eq!(wrong.code(), 2);
+    assert!(wrong.err.contains("the layers are: trace, count, faults"), "{}", wrong.err);
+}
+
+#[test]
+fn a_provider_that_crashes_is_a_verdict_and_not_a_crash() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let library = in_c(folder.path(), "hostile.c", &["-lpthread"]);
+    let library = library.to_str().expect("text");
+    let run = |param: &str| {
+        dat(&["conformance", "--plugin", library, "--param", param, "--filter", "P-00", "--json"])
+    };
+    // Any clause that opens a queue loses its process; those that do not go on.
+    let report = run("lie=crashes").failed().json();
+    let rows = report["clauses"].as_array().expect("a list");
+    let of = |clause: &str| rows.iter().find(|row| row["clause"] == clause).expect("there");
+    assert_eq!(rows.len(), 9, "{report}");
+    assert_eq!(of("P-001")["verdict"], "passed", "{report}");
+    let killed = of("P-006");
+    assert_eq!(killed["verdict"], "failed");
+    let said = "the process that ran it ended: signal 11 (segmentation fault)";
+    assert_eq!(killed["message"], said, "{report}");
+    assert_eq!(report["lost"].as_array().expect("a list").len(), 0, "{report}");
+
+    let report = run("lie=aborts").failed().json();
+    assert_eq!(report["ran"], 0);
+    let lost = report["lost"][0].as_str().expect("a sentence");
+    assert!(
+        lost.contains("while the provider was loaded and opened the process ended: signal 6 (abort)"),
+        "{lost}"
+    );
+}
+
+/// A file of `tests/plugins`, compiled. Linking Rust programs needs a C compiler too, so there is one.
+fn in_c(folder: &Path, file: &str, more: &[&str]) -> std::path::PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let out = folder.join("libtest.so");
+    let status = std::process::Command::new(std::env::var_os("CC").unwrap_or("cc".into()))
+        .args(["-std=c11", "-D_GNU_SOURCE", "-fPIC", "-shared", "-I"])
+        .args([&root.join("include"), Path::new("-o"), &out, &root.join("tests/plugins").join(file)])
+        .args(more)
+        .status()
+        .expect("the C compiler runs");
+    assert!(status.success());
+    out
+}
+
+#[test]
 fn a_run_that_cannot_be_made_is_2() {
     let unknown = dat(&["conformance", "shmm0"]);
     assert_eq!(unknown.code(), 2);

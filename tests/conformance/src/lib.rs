@@ -26,5 +26,5 @@ pub use clause::{BY_TYPE, Clause, LAST_CLAUSE, NOT_YET, Need, clauses};
 pub use expected::Expected;
 pub use peer::peer_main;
 pub use report::{Report, Row, Verdict};
-pub use runner::{Filter, Options, run, run_with};
+pub use runner::{DEADLINE, Filter, Options, run, run_with};
 pub use subject::{PeerCommand, Subject};

@@ -5,12 +5,13 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use dat_types::ReturnCode;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::clause::{BY_TYPE, NOT_YET, name};
 
 /// How one clause ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Verdict {
     /// It holds.
     Passed,
@@ -52,6 +53,8 @@ pub struct Report {
     pub codes: BTreeSet<u32>,
     /// How long the run took.
     pub took: Duration,
+    /// Processes the provider ended, where no clause can be blamed alone.
+    pub lost: Vec<String>,
 }
 
 impl Verdict {
@@ -93,9 +96,9 @@ impl Verdict {
 }
 
 impl Report {
-    /// Whether the provider conforms: clauses ran, none failed, none passed against expectation.
+    /// Whether the provider conforms: clauses ran, none failed, none passed against expectation, no process was lost.
     pub fn conforming(&self) -> bool {
-        self.ran() > 0 && !self.rows.iter().any(|row| row.verdict.is_bad())
+        self.ran() > 0 && self.lost.is_empty() && !self.rows.iter().any(|row| row.verdict.is_bad())
     }
 
     /// Adds another run over the same clauses.
@@ -110,6 +113,7 @@ impl Report {
         self.runs += other.runs;
         self.codes.extend(other.codes);
         self.took += other.took;
+        self.lost.extend(other.lost);
     }
 
     fn count(&self, which: impl Fn(&Verdict) -> bool) -> usize {
@@ -173,6 +177,9 @@ impl Report {
             if self.runs == 1 { "one run".to_owned() } else { format!("{} runs", self.runs) },
             self.took.as_secs_f64()
         );
+        for lost in &self.lost {
+            let _ = writeln!(out, "LOST: {lost}");
+        }
         if self.ran() == 0 {
             out.push_str("no clause ran: that proves nothing and counts as a failure\n");
         }
@@ -213,6 +220,7 @@ impl Report {
             "seconds": self.took.as_secs_f64(),
             "return_codes": self.codes.iter().map(|code| ReturnCode(*code).to_string()).collect::<Vec<_>>(),
             "clauses": rows,
+            "lost": self.lost,
             "not_written_yet": pending,
             "ruled_out_by_types": by_type,
         })
@@ -225,8 +233,8 @@ impl Report {
             out,
             "<testsuite name=\"{}\" tests=\"{}\" failures=\"{}\" skipped=\"{}\" time=\"{:.3}\">",
             escaped(&self.label),
-            self.rows.len(),
-            self.count(Verdict::is_bad),
+            self.rows.len() + self.lost.len(),
+            self.count(Verdict::is_bad) + self.lost.len(),
             self.unsupported() + self.count(|verdict| matches!(verdict, Verdict::ExpectedFailure(_))),
             self.took.as_secs_f64()
         );
@@ -245,6 +253,13 @@ impl Report {
                 bad if bad.is_bad() => writeln!(out, "><failure message=\"{text}\"/></testcase>"),
                 other => writeln!(out, "><skipped message=\"{}: {text}\"/></testcase>", other.word()),
             };
+        }
+        for lost in &self.lost {
+            let (label, lost) = (escaped(&self.label), escaped(lost));
+            let _ = writeln!(
+                out,
+                "  <testcase classname=\"{label}\" name=\"a process was lost\"><failure message=\"{lost}\"/></testcase>"
+            );
         }
         out.push_str("</testsuite>\n");
         out
@@ -284,7 +299,8 @@ mod tests {
             took: Duration::ZERO,
         };
         let rows = verdicts.iter().map(row).collect();
-        Report { label: "x".into(), rows, runs: 1, codes: BTreeSet::new(), took: Duration::ZERO }
+        let (codes, lost) = (BTreeSet::new(), Vec::new());
+        Report { label: "x".into(), rows, runs: 1, codes, took: Duration::ZERO, lost }
     }
 
     #[test]
@@ -294,6 +310,9 @@ mod tests {
         assert!(report(&[Verdict::Passed, Verdict::ExpectedFailure("r".into())]).conforming());
         assert!(!report(&[Verdict::Passed, Verdict::UnexpectedPass("r".into())]).conforming());
         assert!(!report(&[Verdict::Passed, Verdict::Failed("m".into())]).conforming());
+        let lost = Report { lost: vec!["a process".into()], ..report(&[Verdict::Passed]) };
+        assert!(!lost.conforming() && lost.to_text(false).contains("LOST: a process"));
+        assert!(lost.to_junit().contains("tests=\"2\" failures=\"1\""), "{}", lost.to_junit());
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::report::{Report, Row, Verdict};
 use crate::subject::Subject;
 
 /// How long one clause may take, before scaling.
-const DEADLINE: Duration = Duration::from_secs(20);
+pub const DEADLINE: Duration = Duration::from_secs(20);
 /// How many clauses run at a time. Most of what they do is wait.
 const AT_A_TIME: usize = 4;
 
@@ -38,7 +38,12 @@ impl Filter {
 
     /// How many clauses it takes.
     pub fn count(&self) -> usize {
-        clauses().into_iter().filter(|clause| self.takes(clause)).count()
+        self.taken().count()
+    }
+
+    /// The clauses it takes.
+    pub fn taken(&self) -> impl Iterator<Item = &'static Clause> {
+        clauses().into_iter().filter(|clause| self.takes(clause))
     }
 
     fn takes(&self, clause: &Clause) -> bool {
@@ -58,13 +63,15 @@ impl Clause {
 pub struct Options<'a> {
     /// How many times in a row: a clause holds when it holds each time.
     pub repeat: u32,
+    /// Told of every clause that begins, on some thread.
+    pub begun: &'a (dyn Fn(&Clause) + Sync),
     /// Told of every clause that ended, on some thread.
     pub progress: &'a (dyn Fn(&Row) + Sync),
 }
 
 impl Default for Options<'_> {
     fn default() -> Self {
-        Options { repeat: 1, progress: &|_| {} }
+        Options { repeat: 1, begun: &|_| {}, progress: &|_| {} }
     }
 }
 
@@ -99,6 +106,7 @@ fn once(subject: &Arc<Subject>, filter: &Filter, expected: &Expected, options: &
             scope.spawn(|| {
                 loop {
                     let Some(clause) = queue.lock().pop_front() else { return };
+                    (options.begun)(clause);
                     let row = run_one(subject, clause, &codes, expected);
                     (options.progress)(&row);
                     rows.lock().push(row);
@@ -108,13 +116,14 @@ fn once(subject: &Arc<Subject>, filter: &Filter, expected: &Expected, options: &
     });
     let mut rows = rows.into_inner();
     for clause in last.drain(..) {
+        (options.begun)(clause);
         let row = run_one(subject, clause, &codes, expected);
         (options.progress)(&row);
         rows.push(row);
     }
     rows.sort_by_key(|row| row.number);
     let codes = codes.lock().clone();
-    Report { label: subject.label.clone(), rows, runs: 1, codes, took: start.elapsed() }
+    Report { label: subject.label.clone(), rows, runs: 1, codes, took: start.elapsed(), lost: Vec::new() }
 }
 
 fn run_one(subject: &Arc<Subject>, clause: &'static Clause, codes: &Codes, expected: &Expected) -> Row {

@@ -2,17 +2,17 @@
 //! in a child process that may be lost.
 
 use std::io::Read as _;
-use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
-use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dat::registry::inspection::{FileReport, Trial, file, trial};
 use serde::Serialize;
 use serde_json::json;
 
 use crate::args::Inspect;
+use crate::child::{Ended, crash};
 use crate::failure::{Context as _, Failure, Outcome};
 use crate::output::{Shared, Table, print};
 
@@ -85,57 +85,6 @@ fn try_in_child(library: &Path, limit: Duration) -> Outcome<Tried> {
     };
     let ok = error.is_none() && trial.is_some() && crash(status).is_none();
     Ok(Tried { ok, verdict, trial })
-}
-
-/// How a child ended that did not end in order.
-fn crash(status: ExitStatus) -> Option<String> {
-    match (status.signal(), status.code()) {
-        (Some(signal), _) => Some(format!("signal {signal} ({})", signal_name(signal))),
-        (None, Some(0)) => None,
-        (None, code) => Some(format!("exit status {}", code.unwrap_or(-1))),
-    }
-}
-
-/// The signals a broken library ends a process with.
-fn signal_name(signal: i32) -> &'static str {
-    use rustix::process::Signal;
-    let known = [
-        (Signal::SEGV, "segmentation fault"),
-        (Signal::BUS, "bus error"),
-        (Signal::ABORT, "abort"),
-        (Signal::ILL, "illegal instruction"),
-        (Signal::FPE, "arithmetic fault"),
-        (Signal::KILL, "killed"),
-        (Signal::SYS, "forbidden system call"),
-    ];
-    known.iter().find(|(known, _)| known.as_raw() == signal).map_or("see signal(7)", |(_, name)| name)
-}
-
-/// A child that does not outlive this.
-struct Ended(Child);
-
-impl Ended {
-    /// Its status, or none when it took too long.
-    fn wait(&mut self, limit: Duration) -> Outcome<Option<ExitStatus>> {
-        let deadline = Instant::now() + limit;
-        loop {
-            if let Some(status) = self.0.try_wait()? {
-                return Ok(Some(status));
-            }
-            if Instant::now() > deadline {
-                return Ok(None);
-            }
-            thread::sleep(Duration::from_millis(1));
-        }
-    }
-}
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        // Both fail when it has ended, which is what is wanted.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 fn text(report: &FileReport, tried: Option<&Tried>) -> String {

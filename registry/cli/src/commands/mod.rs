@@ -30,6 +30,7 @@ pub fn run(shared: &Shared, command: Command) -> Outcome<ExitCode> {
         Command::Ping(ping) => ping::run(shared, &ping),
         Command::Perf(perf) => perf::run(shared, &perf),
         Command::Conformance(conformance) => Ok(conformance::run(shared, &conformance)),
+        Command::ConformanceWorker(conformance) => conformance::worker(shared, &conformance),
         Command::ConformancePeer(tested) => conformance::peer(shared, &tested),
         Command::Inspect(inspect) => inspect::run(shared, &inspect),
         Command::InspectChild { library } => inspect::child(&library),

@@ -1,0 +1,256 @@
+//! The run in a process of its own, watched from here. When the provider ends that process, the clauses it was in are run
+//! again, each alone in a process, which tells who is to blame; then the run goes on with the clauses that are left.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use dat_conformance::{DEADLINE, Report, Row, Verdict, clauses};
+
+use super::worker::{Line, MARK, title};
+use super::{arguments, filter};
+use crate::args::Conformance;
+use crate::child::{Ended, crash};
+use crate::failure::{Context as _, Failure, Outcome};
+use crate::output::Shared;
+
+/// Processes that may be lost before the rest of the clauses is given up.
+const MOST_LOST: usize = 100;
+
+/// How often it is looked whether a silent process is still there.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// How long a process may take to end once it has said everything.
+const TO_END: Duration = Duration::from_secs(30);
+
+/// One process, and how far it came.
+#[derive(Default)]
+struct Run {
+    label: Option<String>,
+    running: BTreeSet<u16>,
+    rows: BTreeMap<u16, Row>,
+    codes: BTreeSet<u32>,
+    done: bool,
+    refused: Option<Failure>,
+    /// How it ended, if not in order.
+    lost: Option<String>,
+}
+
+/// Runs the clauses; `ended` is told of each.
+pub fn run(shared: &Shared, asked: &Conformance, ended: &dyn Fn(&Row)) -> Outcome<Report> {
+    let start = Instant::now();
+    let chosen: Vec<u16> = filter(asked)?.taken().map(|clause| clause.number).collect();
+    let mut report = Report {
+        label: called(asked),
+        rows: Vec::new(),
+        runs: asked.repeat,
+        codes: BTreeSet::new(),
+        took: Duration::ZERO,
+        lost: Vec::new(),
+    };
+    let mut rows = BTreeMap::new();
+    let mut filters = asked.filters.clone();
+    for _ in 0..MOST_LOST {
+        let mut run = process(shared, asked, &filters, ended)?;
+        match run.refused.take() {
+            Some(failure) if rows.is_empty() => return Err(failure),
+            Some(failure) => report.lost.push(failure.to_string()),
+            None => {}
+        }
+        let (opened, stuck) = (run.label.is_some(), run.rows.is_empty() && run.running.is_empty());
+        report.label = run.label.take().unwrap_or(report.label);
+        report.codes.append(&mut run.codes);
+        rows.append(&mut run.rows);
+        match run.lost.take() {
+            Some(how) if run.running.is_empty() => {
+                let when = match (opened, run.done) {
+                    (false, _) => "while the provider was loaded and opened",
+                    (_, false) => "between clauses",
+                    (_, true) => "after the last clause",
+                };
+                report.lost.push(format!("{when} the process ended: {how}"));
+            }
+            Some(how) => {
+                let blamed = alone(shared, asked, &run.running, &mut rows, &mut report, ended)?;
+                if !blamed {
+                    let names: Vec<String> = run.running.iter().map(|number| name(*number)).collect();
+                    let names = names.join(", ");
+                    report.lost.push(format!("{how}, while {names} ran; alone each of them ends in order"));
+                }
+            }
+            None => {}
+        }
+        filters = chosen.iter().filter(|number| !rows.contains_key(number)).map(|n| name(*n)).collect();
+        if filters.is_empty() || stuck {
+            break;
+        }
+    }
+    if !filters.is_empty() {
+        report.lost.push(format!("{} clauses were not run: {}", filters.len(), filters.join(" ")));
+    }
+    report.rows = rows.into_values().collect();
+    report.took = start.elapsed();
+    Ok(report)
+}
+
+/// Each of these clauses in a process of its own. Whether one of them lost it.
+fn alone(
+    shared: &Shared,
+    asked: &Conformance,
+    clauses: &BTreeSet<u16>,
+    rows: &mut BTreeMap<u16, Row>,
+    report: &mut Report,
+    ended: &dyn Fn(&Row),
+) -> Outcome<bool> {
+    let mut blamed = false;
+    for number in clauses {
+        let start = Instant::now();
+        let mut run = process(shared, asked, &[name(*number)], ended)?;
+        report.codes.append(&mut run.codes);
+        let row = match (run.lost, run.rows.remove(number)) {
+            (None, Some(row)) => row,
+            (lost, _) => {
+                blamed = true;
+                let how = lost.or(run.refused.map(|failure| failure.to_string())).unwrap_or_default();
+                let verdict = Verdict::Failed(format!("the process that ran it ended: {how}"));
+                let row = Row {
+                    number: *number,
+                    title: title(*number),
+                    verdict,
+                    failures: 1,
+                    took: start.elapsed(),
+                };
+                ended(&row);
+                row
+            }
+        };
+        rows.insert(*number, row);
+    }
+    Ok(blamed)
+}
+
+/// Runs these clauses in a process.
+fn process(shared: &Shared, asked: &Conformance, filters: &[String], ended: &dyn Fn(&Row)) -> Outcome<Run> {
+    let program = std::env::current_exe().context(|| "the path of this program is unknown".into())?;
+    let child = Command::new(&program)
+        .args(command(shared, asked, filters))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context(|| format!("{} cannot be started", program.display()))?;
+    let mut child = Ended(child);
+    let output = child.0.stdout.take().ok_or_else(|| Failure::new("the process has no standard output"))?;
+    let (sender, lines) = channel();
+    // Ends with the process, and with what it left behind that holds its output open.
+    thread::spawn(move || {
+        for line in BufReader::new(output).lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    let mut run = Run::default();
+    let most = DEADLINE.mul_f64(2.0 * asked.scale.max(1.0)) + TO_END;
+    let status = watch(&mut child, &lines, &mut run, most, ended)?;
+    run.lost = match status {
+        None => Some(format!("it said nothing for {most:?} and was ended")),
+        Some(status) if run.done || run.refused.is_some() => crash(status),
+        Some(status) => Some(crash(status).unwrap_or("exit status 0, in the middle".into())),
+    };
+    Ok(run)
+}
+
+/// Listens until the process has ended; none: it had to be given up.
+fn watch(
+    child: &mut Ended,
+    lines: &Receiver<String>,
+    run: &mut Run,
+    most: Duration,
+    ended: &dyn Fn(&Row),
+) -> Outcome<Option<ExitStatus>> {
+    let mut heard = Instant::now();
+    loop {
+        match lines.recv_timeout(LOOK) {
+            Ok(line) => {
+                run.hear(&line, ended);
+                heard = Instant::now();
+            }
+            Err(RecvTimeoutError::Disconnected) => return child.wait(TO_END),
+            Err(RecvTimeoutError::Timeout) => {
+                if let Some(status) = child.0.try_wait()? {
+                    while let Ok(line) = lines.recv_timeout(LOOK) {
+                        run.hear(&line, ended);
+                    }
+                    return Ok(Some(status));
+                }
+                if heard.elapsed() > most {
+                    return Ok(None);
+                }
+            }
+        }
+    }
+}
+
+impl Run {
+    fn hear(&mut self, line: &str, ended: &dyn Fn(&Row)) {
+        let said = line.split_once(MARK).map(|(before, said)| (before, serde_json::from_str::<Line>(said)));
+        let (before, said) = match said {
+            Some((before, Ok(said))) => (before, Some(said)),
+            _ => (line, None),
+        };
+        // The provider's own, which has no business there.
+        if !before.is_empty() {
+            eprintln!("{before}");
+        }
+        match said {
+            Some(Line::Opened(label)) => self.label = Some(label),
+            Some(Line::Begun(number)) => drop(self.running.insert(number)),
+            Some(Line::Ended(told)) => {
+                let row = told.row();
+                self.running.remove(&row.number);
+                ended(&row);
+                self.rows.insert(row.number, row);
+            }
+            Some(Line::Done { rows, codes }) => {
+                let rows = rows.into_iter().map(|told| told.row());
+                self.rows = rows.map(|row| (row.number, row)).collect();
+                (self.codes, self.done) = (codes, true);
+            }
+            Some(Line::Refused(failure)) => self.refused = Some(Failure::of_json(&failure)),
+            None => {}
+        }
+    }
+}
+
+fn command(shared: &Shared, asked: &Conformance, filters: &[String]) -> Vec<String> {
+    let mut args = vec!["-v".to_owned(); shared.verbose.into()];
+    args.extend(arguments(shared, "conformance-worker", &asked.tested));
+    let mut say = |words: &[&str]| args.extend(words.iter().map(|&word| word.to_owned()));
+    if let Some(name) = &asked.tested.ia_name {
+        say(&["--ia-name", name]);
+    }
+    for clause in filters {
+        say(&["--filter", clause]);
+    }
+    if let Some(file) = &asked.expected {
+        say(&["--expected", &file.to_string_lossy()]);
+    }
+    say(&["--repeat", &asked.repeat.to_string(), "--scale", &asked.scale.to_string()]);
+    if let Some(name) = &asked.tested.name {
+        say(&["--", name]);
+    }
+    args
+}
+
+fn name(number: u16) -> String {
+    clauses().iter().find(|clause| clause.number == number).map_or_else(String::new, |clause| clause.name())
+}
+
+/// What is tested, before it has said its name.
+fn called(asked: &Conformance) -> String {
+    let path = || asked.tested.plugin.as_ref().map(|path| path.display().to_string());
+    asked.tested.name.clone().or_else(path).unwrap_or_default()
+}
