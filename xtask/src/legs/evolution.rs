@@ -1,5 +1,5 @@
-//! That plugins of yesterday and of other compilers load: frozen ones of each released version, and one built by the
-//! nightly compiler.
+//! That plugins of yesterday and of other compilers load and conform: frozen ones of each released version, and one built
+//! by the nightly compiler.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,8 +15,8 @@ const FROZEN: &str = "tests/frozen";
 /// A frozen plugin stays in the repository for ever.
 const MOST_BYTES: u64 = 1 << 20;
 
-/// Builds the plugins of the current version as they would be frozen, loads them and every frozen one; with `keep`, puts
-/// them beside those.
+/// Builds the plugins of the current version as they would be frozen, runs the suite over them and every frozen one; with
+/// `keep`, puts them beside those.
 pub fn frozen(keep: bool) -> Report {
     let dat = dat()?;
     let fresh = build()?;
@@ -28,13 +28,22 @@ pub fn frozen(keep: bool) -> Report {
         inspect(&dat, plugin)?;
     }
     let kept = kept()?;
-    for plugin in &kept {
+    let mut said = Vec::new();
+    for plugin in fresh.iter().chain(&kept) {
         inspect(&dat, plugin)?;
+        let mut arguments: Vec<&Path> = vec!["--plugin".as_ref(), plugin];
+        // What later clauses ask that the version did not promise, each with its reason.
+        let expected = plugin.with_extension("toml");
+        if expected.exists() {
+            arguments.extend([Path::new("--expected"), &expected]);
+        }
+        said.push(conformance(&dat, &arguments)?);
     }
     if keep {
         return self::keep(&fresh);
     }
-    Ok(Outcome::passed(format!("{} of this version, {} of released versions", fresh.len(), kept.len())))
+    let versions = format!("{} of this version, {} of released versions", fresh.len(), kept.len());
+    Ok(Outcome::passed(format!("{versions}: {}", said.join("; "))))
 }
 
 /// A plugin built by the nightly compiler loads into a host built by the stable one, and conforms.
@@ -58,14 +67,14 @@ pub fn by_nightly() -> Report {
 fn build() -> Result<Vec<PathBuf>, String> {
     let target = target_dir()?.join("frozen");
     cargo()
-        .args(["build", "--release", "-p", "dat-test-sound"])
+        .args(["build", "--release", "-p", "dat-loopback"])
         .env("CARGO_TARGET_DIR", &target)
         .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "z")
         .env("CARGO_PROFILE_RELEASE_LTO", "fat")
         .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "1")
         .env("CARGO_PROFILE_RELEASE_STRIP", "symbols")
         .run()?;
-    let rust = target.join("release/libdat_test_sound.so");
+    let rust = target.join("release/libdat_loopback.so");
     let c = target.join("release/libdat_example_c.so");
     let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
     compile_c(&compiler, &c)?;
@@ -77,7 +86,11 @@ fn kept() -> Result<Vec<PathBuf>, String> {
     let folder = root().join(FROZEN);
     let entries = fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-    files.retain(|path| path.extension().is_some_and(|extension| extension == "so"));
+    let arch = std::env::consts::ARCH;
+    files.retain(|path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.ends_with(".so") && name.contains(arch)
+    });
     files.sort();
     Ok(files)
 }
@@ -98,7 +111,8 @@ fn keep(fresh: &[PathBuf]) -> Report {
         fs::copy(plugin, &to).map_err(|error| format!("{}: {error}", to.display()))?;
         let sum = Run::new("sha256sum").args([&to]).output()?;
         let sum = sum.split_whitespace().next().unwrap_or_default();
-        text.push_str(&format!("| `{name}` | {compiler} | `{sum}` |\n"));
+        let size = fs::metadata(&to).map_err(|error| format!("{}: {error}", to.display()))?.len();
+        text.push_str(&format!("| `{name}` | {compiler} | {size} | `{sum}` |\n"));
     }
     fs::write(&readme, text).map_err(|error| format!("{}: {error}", readme.display()))?;
     Ok(Outcome::passed(format!("plugins of interface {version} are in {FROZEN}; commit them")))
