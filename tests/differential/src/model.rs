@@ -54,6 +54,8 @@ pub(crate) struct Side {
 /// The last reserved service point of a side.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reserved {
+    /// Each has a qualifier of its own.
+    number: u32,
     ep: usize,
     /// `false`: its request has come, or it was freed.
     pub(crate) listening: bool,
@@ -63,8 +65,15 @@ pub(crate) struct Reserved {
 /// Whom an endpoint asked when it connected.
 #[derive(Clone, Copy, Debug)]
 enum Goal {
-    Public { side: usize, generation: u32 },
-    Reserved { side: usize },
+    Public {
+        side: usize,
+        generation: u32,
+    },
+    /// `None`: there has not been one.
+    Reserved {
+        side: usize,
+        number: Option<u32>,
+    },
     Nobody,
 }
 
@@ -362,7 +371,10 @@ impl Model {
         let goal = match to {
             Target::Peer => public(1 - own),
             Target::Own => public(own),
-            Target::Reserved => Goal::Reserved { side: 1 - own },
+            Target::Reserved => {
+                let number = self.sides[1 - own].reserved.map(|point| point.number);
+                Goal::Reserved { side: 1 - own, number }
+            }
             Target::Nobody => Goal::Nobody,
         };
         self.ask(ep, goal, time)
@@ -395,15 +407,13 @@ impl Model {
         self.eps[ep].goal = Some(goal);
         let (side, held) = match goal {
             Goal::Public { side, .. } if self.sides[side].listening => (side, None),
-            Goal::Reserved { side } if self.sides[side].reserved.is_some_and(|point| point.listening) => {
+            Goal::Reserved { side, number } if self.awaits(side, number) => {
                 let point = self.sides[side].reserved.as_mut();
-                (
-                    side,
-                    point.map(|point| {
-                        point.listening = false;
-                        point.ep
-                    }),
-                )
+                let held = point.map(|point| {
+                    point.listening = false;
+                    point.ep
+                });
+                (side, held)
             }
             _ => {
                 self.down(ep, &[NonPeerRejected], &[]);
@@ -422,6 +432,10 @@ impl Model {
         Answer::Success
     }
 
+    fn awaits(&self, side: usize, number: Option<u32>) -> bool {
+        self.sides[side].reserved.is_some_and(|point| point.listening && Some(point.number) == number)
+    }
+
     fn reserve(&mut self, ep: usize, taken: bool) -> Answer {
         let side = self.eps[ep].side;
         if self.eps[ep].state != EpState::Unconnected {
@@ -435,7 +449,8 @@ impl Model {
             // One at a time, so that a target has one meaning.
             return Answer::LeftOut;
         }
-        it.reserved = Some(Reserved { ep, listening: true, freed: false });
+        let number = it.reserved.map_or(0, |point| point.number + 1);
+        it.reserved = Some(Reserved { number, ep, listening: true, freed: false });
         self.eps[ep].state = EpState::Reserved;
         Answer::Success
     }
