@@ -66,9 +66,15 @@ pub fn by_nightly() -> Report {
 /// The recipe: small, stripped, by whatever compilers there are.
 fn build() -> Result<Vec<PathBuf>, String> {
     let target = target_dir()?.join("frozen");
+    // Nothing of where it was built stays in it: neither this tree's place nor that of the registry's crates.
+    let home = std::env::var("CARGO_HOME").or(std::env::var("HOME").map(|home| format!("{home}/.cargo")));
+    let tree = fs::canonicalize(root()).map_err(|error| error.to_string())?;
+    let from = [(tree.display().to_string(), "dat"), (home.unwrap_or("/cargo".into()), "cargo")];
+    let flags = from.map(|(path, name)| format!("--remap-path-prefix={path}={name}")).join(" ");
     cargo()
         .args(["build", "--release", "-p", "dat-loopback"])
         .env("CARGO_TARGET_DIR", &target)
+        .env("RUSTFLAGS", flags)
         .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "z")
         .env("CARGO_PROFILE_RELEASE_LTO", "fat")
         .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "1")
