@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use dat_kit::{EventFd, Timer};
@@ -27,7 +27,7 @@ use crate::memory::{MAX_REGIONS, Mr, Regions, Removed};
 use crate::owner::Owner;
 use crate::params::{Endpoint, Params, Progress};
 use crate::progress::Reader;
-use crate::queue::{FabricQueue, MAX_DEPTH, Que};
+use crate::queue::{FabricQueue, MAX_DEPTH, Que, WATCHERS};
 use crate::windows::Windows;
 use crate::wire::{HELLO, MAX_CHANS, MAX_WINDOW};
 
@@ -48,6 +48,8 @@ pub struct Dev {
     next_chan: AtomicU32,
     open_chans: AtomicU32,
     open_queues: AtomicU32,
+    /// Queues whose sleepers the fabric wakes.
+    watchers: AtomicUsize,
     events: Mutex<VecDeque<(Option<Arc<Chan>>, Event)>>,
     /// Channels to look after, because they owe or wait for something.
     listed: Mutex<VecDeque<Arc<Chan>>>,
@@ -112,6 +114,7 @@ impl FabricDevice {
             next_chan: AtomicU32::new(1),
             open_chans: AtomicU32::new(0),
             open_queues: AtomicU32::new(0),
+            watchers: AtomicUsize::new(0),
             events: Mutex::default(),
             listed: Mutex::new(VecDeque::with_capacity(64)),
             polls: AtomicU64::new(0),
@@ -231,6 +234,16 @@ impl Dev {
 
     pub fn queue_closed(&self) {
         self.open_queues.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Whether one more queue may be woken by the fabric itself; then it counts as one.
+    pub fn may_watch(&self) -> bool {
+        let one_more = |count| (count < WATCHERS).then_some(count + 1);
+        self.watchers.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
+    }
+
+    pub fn watches_no_more(&self) {
+        self.watchers.fetch_sub(1, Ordering::Relaxed);
     }
 
     pub fn channel_closed(&self, chan: &Chan) {

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use dat_kit::EventFd;
 use dat_plugin::{Completion, Failure, Queue, Status};
@@ -21,6 +21,11 @@ pub const MAX_DEPTH: u32 = 1 << 20;
 /// How often a fabric that has something to do is driven on before a sleeper leaves it to the event thread.
 const TRIES: u32 = 16;
 
+/// How many queues of a device may be woken by the fabric itself. The others are woken by the event thread. Linux refuses
+/// to let one descriptor wake more than a few through a chain of epoll descriptors as long as ofi_rxm's (10 through
+/// five), and wakes all of them for each message.
+pub const WATCHERS: usize = 8;
+
 /// A completion queue as the engine holds it.
 pub struct FabricQueue(pub(crate) Arc<Que>);
 
@@ -30,10 +35,16 @@ pub struct Que {
     completions: Mutex<VecDeque<Completion>>,
     armed: AtomicBool,
     bell: EventFd,
-    /// The bell and the fabric's descriptor: a sleeper is woken by the fabric itself.
+    /// The bell, and the fabric's descriptor once this is one of the few that watch it.
     both: OwnedFd,
+    watch: AtomicU8,
     closed: AtomicBool,
 }
+
+/// What a queue's sleepers are woken by.
+const UNDECIDED: u8 = 0;
+const BELL: u8 = 1;
+const FABRIC: u8 = 2;
 
 impl Que {
     pub fn new(dev: &Arc<Dev>, depth: u32) -> Result<Arc<Que>, Failure> {
@@ -49,14 +60,13 @@ impl Que {
         let both = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|error| os(error.into()))?;
         let flags = epoll::EventFlags::IN;
         epoll::add(&both, &bell, epoll::EventData::new_u64(0), flags).map_err(|error| os(error.into()))?;
-        epoll::add(&both, dev.fabric.cq_wait(), epoll::EventData::new_u64(1), flags)
-            .map_err(|error| os(error.into()))?;
         Ok(Arc::new(Que {
             dev: dev.clone(),
             completions: Mutex::new(completions),
             armed: AtomicBool::new(false),
             bell,
             both,
+            watch: AtomicU8::new(UNDECIDED),
             closed: AtomicBool::new(false),
         }))
     }
@@ -66,6 +76,20 @@ impl Que {
         self.completions.lock().push_back(completion);
         if self.armed.load(Ordering::SeqCst) && self.armed.swap(false, Ordering::SeqCst) {
             self.bell.signal();
+        }
+    }
+
+    /// At the first sleep: has the fabric wake this queue's sleepers, if it is one of the first few.
+    #[cold]
+    fn decide(&self) {
+        let first = self.watch.compare_exchange(UNDECIDED, BELL, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        if !first || !self.dev.may_watch() {
+            return;
+        }
+        let data = epoll::EventData::new_u64(1);
+        match epoll::add(&self.both, self.dev.fabric.cq_wait(), data, epoll::EventFlags::IN) {
+            Ok(()) => self.watch.store(FABRIC, Ordering::Release),
+            Err(_) => self.dev.watches_no_more(),
         }
     }
 
@@ -99,6 +123,9 @@ impl Queue for FabricQueue {
         if !queue.dev.owner.here() {
             return true;
         }
+        if queue.watch.load(Ordering::Relaxed) == UNDECIDED {
+            queue.decide();
+        }
         queue.armed.store(true, Ordering::SeqCst);
         queue.dev.look_after_channels(Lull::Long);
         for _ in 0..TRIES {
@@ -127,6 +154,10 @@ impl Queue for FabricQueue {
 
     fn close(&self) {
         if !self.0.closed.swap(true, Ordering::Relaxed) {
+            if self.0.watch.swap(BELL, Ordering::AcqRel) == FABRIC {
+                let _ = epoll::delete(&self.0.both, self.0.dev.fabric.cq_wait());
+                self.0.dev.watches_no_more();
+            }
             self.0.dev.queue_closed();
         }
     }

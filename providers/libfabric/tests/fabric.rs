@@ -12,6 +12,7 @@ use dat_plugin::{
     Access, ChannelAttr, Completion, CompletionStatus, Config, ConnectParam, Event, EventKind, Opcode,
     PostFlag, RejectReason, Status,
 };
+use rustix::event::epoll;
 
 const MSG: &[(&str, &str)] = &[("fabric", "tcp"), ("endpoint", "msg"), ("address", "127.0.0.1")];
 const RDM: &[(&str, &str)] = &[("fabric", "tcp;ofi_rxm"), ("endpoint", "rdm"), ("address", "127.0.0.1")];
@@ -56,6 +57,16 @@ fn a_silent_success_is_told_of_when_asked_connected() {
 #[test]
 fn a_silent_success_is_told_of_when_asked_datagrams() {
     silent_success(RDM);
+}
+
+#[test]
+fn many_queues_can_be_slept_on_connected() {
+    many_sleepers(MSG);
+}
+
+#[test]
+fn many_queues_can_be_slept_on_datagrams() {
+    many_sleepers(RDM);
 }
 
 #[test]
@@ -105,6 +116,39 @@ fn garbage(params: &[(&str, &str)]) {
     }
     let [a, b] = connect(a, b, &listener);
     exchange(&a, &b);
+}
+
+/// Linux lets one descriptor wake only so many through a chain of epoll descriptors; whoever sleeps beyond is woken all
+/// the same.
+fn many_sleepers(params: &[(&str, &str)]) {
+    const MANY: usize = 150;
+    let Some((a, b)) = pair_of_devices(params, "0") else { return };
+    let listener = b.device.listen(0, 9).expect("a port");
+    let [a, b] = connect(a, b, &listener);
+    let queues: Vec<Queue> = (0..MANY).map(|_| b.device.open_queue(8).expect("a queue")).collect();
+    let sleeper = |queue: &Queue| {
+        let poller = epoll::create(epoll::CreateFlags::CLOEXEC).expect("a descriptor");
+        let fd = queue.fd().expect("a queue has one");
+        epoll::add(&poller, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)
+            .expect("one more sleeper");
+        assert!(queue.arm());
+        poller
+    };
+    let _sleepers: Vec<_> = queues.iter().map(sleeper).collect();
+    let last = sleeper(&b.recvs);
+    assert_eq!(b.recv(1), Status::OK);
+    assert_eq!(a.send(1), Status::OK);
+    let start = Instant::now();
+    let mut ready = Vec::with_capacity(1);
+    while ready.is_empty() {
+        // What the event threads do.
+        assert!(a.poll().is_none() && b.poll().is_none());
+        let moment = rustix::time::Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+        epoll::wait(&last, rustix::buffer::spare_capacity(&mut ready), Some(&moment)).expect("waits");
+        assert!(start.elapsed() < LONG, "nobody woke the sleeper");
+    }
+    let mut out = [Completion::default()];
+    assert_eq!((b.recvs.poll(&mut out), out[0].token), (1, 1));
 }
 
 /// A peer whose device nobody drives says nothing any more, as one behind a pulled cable.
