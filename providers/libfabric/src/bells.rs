@@ -130,7 +130,7 @@ impl Chan {
         (0..outstanding).map(|ahead| st.requests.slot(st.requests.head.wrapping_add(ahead))).any(|request| {
             request.is_one_sided()
                 && request.rkey == rkey
-                && matches!(request.stage, Stage::Started | Stage::Writing)
+                && (matches!(request.stage, Stage::Started | Stage::Writing) || request.pieces > 0)
         })
     }
 

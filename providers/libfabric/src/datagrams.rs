@@ -573,8 +573,8 @@ impl Datagrams {
 }
 
 /// When to knock at a port libfabric does not get through to, when to give up on one that cannot be knocked at, and when
-/// on any frame.
-const KNOCK: Duration = Duration::from_millis(20);
+/// on any frame. A listener takes milliseconds to make, and there are programs that say where they listen before they do.
+const KNOCK: Duration = Duration::from_millis(60);
 const NOBODY: Duration = Duration::from_secs(1);
 const HEARD: Duration = Duration::from_secs(1);
 const ASK_AGAIN: Duration = Duration::from_millis(300);

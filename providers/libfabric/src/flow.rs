@@ -9,10 +9,10 @@ use dat_plugin::{
 };
 
 use crate::channel::{Chan, Phase, State, code_of};
-use crate::endpoint::{Errno, Local, Remote};
+use crate::endpoint::{Errno, Link, Local, Remote};
 use crate::status;
 use crate::wire::{Farewell, MAX_WRITTEN, Mark, Rest, reached, room_code, widen};
-use crate::work::{Recv, RecvStage, Request, Role, Stage};
+use crate::work::{Recv, RecvStage, Request, Role, Seg, Stage};
 
 /// How much time there is for what could be told later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -377,6 +377,9 @@ impl Chan {
         };
         let slot = st.requests.slot(count);
         match request.opcode {
+            Opcode::WRITE if self.dev.params.last_byte_last && request.len > 1 => {
+                self.write_in_two(st, count, link, remote)?;
+            }
             Opcode::READ => link.read(&local, request.len.into(), remote)?,
             Opcode::FETCH_ADD => link.atomic(&local, remote, &slot.operand, None)?,
             Opcode::CMP_SWAP => link.atomic(&local, remote, &slot.swap, Some(&slot.operand))?,
@@ -387,6 +390,25 @@ impl Chan {
         }
         self.started(st, count);
         Ok(())
+    }
+
+    /// A write whose last byte goes by itself, so that it arrives when all others are there: within one write the peer's
+    /// system copies in whatever order is fastest. When libfabric takes the first part alone, only the rest comes again.
+    fn write_in_two(&self, st: &mut State, count: u32, link: Link, remote: Remote) -> Result<(), Blocked> {
+        let Request { len, pieces, .. } = *st.requests.slot(count);
+        let (regions, context) = (&self.dev.regions, st.requests.context(count));
+        let delivery = self.dev.fabric.limits.delivery;
+        let segs = st.requests.segs(count);
+        let body = u64::from(len - 1);
+        let tail = [last_byte(segs)];
+        if pieces == 0 {
+            link.write(&Local { segs, regions, context }, body, remote, delivery)?;
+            st.inflight += 1;
+            st.requests_out += 1;
+            st.requests.slot_mut(count).pieces = 2;
+        }
+        let remote = Remote { addr: remote.addr.wrapping_add(body), ..remote };
+        Ok(link.write(&Local { segs: &tail, regions, context }, 1, remote, delivery)?)
     }
 
     /// Hands completed requests to the queue, in order, and breaks the connection at the first that failed.
@@ -482,14 +504,17 @@ impl Chan {
             return;
         }
         let slot = st.requests.slot_mut(count);
+        slot.pieces = slot.pieces.saturating_sub(1);
         match error {
+            // The first of two; the other may be waiting for room.
+            None if slot.pieces > 0 => {}
             None if slot.stage == Stage::Writing => slot.stage = Stage::Announce,
             None => slot.stage = Stage::Done,
             Some(errno) => {
-                let was_writing = slot.stage == Stage::Writing;
+                let was_begun = slot.stage == Stage::Writing || slot.stage == Stage::Queued;
                 slot.stage = Stage::Done;
                 slot.status = status::of_completion(errno);
-                if was_writing {
+                if was_begun {
                     st.requests.next = count.wrapping_add(1);
                 }
             }
@@ -596,5 +621,23 @@ impl Chan {
             st.books.room = smallest;
             st.owed.room = true;
         }
+    }
+}
+
+/// The last byte of segments that have one.
+fn last_byte(segs: &[Seg]) -> Seg {
+    let last = segs.iter().rev().find(|seg| seg.len > 0).copied().unwrap_or_default();
+    Seg { addr: last.addr.wrapping_add(u64::from(last.len.saturating_sub(1))), len: 1, lkey: last.lkey }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_byte_is_that_of_the_last_segment_with_any() {
+        let seg = |addr, len| Seg { addr, len, lkey: addr as u32 };
+        let last = last_byte(&[seg(100, 8), seg(200, 5), seg(300, 0)]);
+        assert_eq!((last.addr, last.len, last.lkey), (204, 1, 200));
     }
 }

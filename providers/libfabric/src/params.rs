@@ -22,6 +22,8 @@ pub struct Params {
     pub keepalive: Option<Duration>,
     /// How long a disconnect may wait for transfers that libfabric has under way.
     pub linger: Duration,
+    /// Whether the last byte of a write appears after all others.
+    pub last_byte_last: bool,
     pub max_channels: u32,
 }
 
@@ -60,6 +62,7 @@ const KNOWN: &[&str] = &[
     "progress",
     "keepalive_ms",
     "linger_ms",
+    "last_byte_last",
     "max_channels",
 ];
 
@@ -104,6 +107,11 @@ impl Params {
                 Some(text.parse().map_err(|_| bad("address", "an IPv4 or IPv6 address is needed"))?)
             }
         };
+        let last_byte_last = match word("last_byte_last", "off").as_str() {
+            "off" => false,
+            "on" => true,
+            _ => return Err(bad("last_byte_last", "on or off is needed")),
+        };
         let keepalive = config.get("keepalive_ms", 15_000u64)?;
         let max_channels = config.get("max_channels", 8192u32)?;
         if max_channels == 0 || max_channels >= crate::wire::MAX_CHANS {
@@ -119,6 +127,7 @@ impl Params {
             progress,
             keepalive: (keepalive > 0).then(|| Duration::from_millis(keepalive)),
             linger: Duration::from_millis(config.get("linger_ms", 500u64)?),
+            last_byte_last,
             max_channels,
         })
     }
@@ -148,6 +157,7 @@ mod tests {
             ("address", "here"),
             ("family", "ipx"),
             ("progress", "fast"),
+            ("last_byte_last", "perhaps"),
             ("max_channels", "0"),
             ("keepalive_ms", "soon"),
             ("keepalive", "5"),

@@ -56,6 +56,8 @@ pub struct Request {
     pub seq: u32,
     pub operand: u64,
     pub swap: u64,
+    /// A write in two: how many of them libfabric is not done with.
+    pub pieces: u8,
 }
 
 impl Default for Request {
@@ -73,6 +75,7 @@ impl Default for Request {
             seq: 0,
             operand: 0,
             swap: 0,
+            pieces: 0,
         }
     }
 }
