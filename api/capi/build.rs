@@ -7,5 +7,7 @@ fn main() {
     let folder = std::env::var("CARGO_MANIFEST_DIR").unwrap_or_default();
     println!("cargo::rerun-if-changed=exports.map");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libdat2.so.2");
+    // Plugins stay loaded and know functions of this library, threads of open IAs run in it: dlclose must leave it.
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
     println!("cargo::rustc-cdylib-link-arg=-Wl,--version-script={folder}/exports.map");
 }

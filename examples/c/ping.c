@@ -113,6 +113,8 @@ static void serve(struct side *side, DAT_CONN_QUAL port)
 
     must("dat_psp_create", dat_psp_create(side->ia, port, side->events, DAT_PSP_CONSUMER_FLAG, &psp));
     receive(side); /* before the peer can send */
+    printf("listening\n");
+    fflush(stdout);
     event = expect(side, DAT_CONNECTION_REQUEST_EVENT);
     must("dat_cr_accept", dat_cr_accept(event.event_data.cr_arrival_event_data.cr_handle, side->ep, 0, NULL));
     expect(side, DAT_CONNECTION_EVENT_ESTABLISHED);

@@ -15,14 +15,16 @@ use dat_registry::Registry;
 use dat_types::{CompletionFlags, EpAttr, EvdFlags, EventData, LmrTriplet, PspFlags, Timeout};
 
 const BATCH: usize = 32;
+/// How often, unless the first argument says otherwise.
 const ROUNDS: usize = 20_000;
 
 fn main() {
     let folder = folder();
+    let rounds = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(ROUNDS);
     let mut rust = rust_side(&folder);
     let mut c = CSide::new(&folder);
     let mut best = [[f64::MAX; 3]; 2];
-    for _ in 0..ROUNDS {
+    for _ in 0..rounds {
         for (side, best) in [&mut rust as &mut dyn Side, &mut c].into_iter().zip(&mut best) {
             for (best, now) in best.iter_mut().zip(side.round()) {
                 *best = best.min(now);

@@ -15,7 +15,8 @@ const NOT_ASKED: [&str; 5] = [
 
 #[test]
 fn null_handles_are_answered_with_the_same_codes() {
-    let kit = Kit::new();
+    let Some(kit) = Kit::new() else { return };
+    let Some(systems) = system_library() else { return };
     let program = kit.build("nulls");
     let names: Vec<&str> = include_str!("../exports.map")
         .lines()
@@ -30,7 +31,7 @@ fn null_handles_are_answered_with_the_same_codes() {
         assert_eq!(status, Some(0), "{output}");
         output
     };
-    let (ours, theirs) = (ask(&library()), ask(&system_library()));
+    let (ours, theirs) = (ask(&library()), ask(&systems));
     for (ours, theirs) in ours.lines().zip(theirs.lines()) {
         assert_eq!(ours, theirs, "ours, then the system's");
     }
@@ -39,7 +40,8 @@ fn null_handles_are_answered_with_the_same_codes() {
 
 #[test]
 fn the_systems_library_loads_this_one_as_a_provider() {
-    let kit = Kit::new();
+    let Some(kit) = Kit::new() else { return };
+    let Some(_) = system_library() else { return };
     let program = kit.build("transfer");
     let lines: String = ["loopback0", "shm0"]
         .map(|name| {

@@ -281,6 +281,11 @@ fn values() -> Vec<(String, u64)> {
 
 #[test]
 fn every_layout_and_value_is_what_c_says() {
+    if !std::path::Path::new("/usr/include/dat2/udat.h").exists() {
+        assert!(std::env::var_os("DAT_REQUIRE_UDAPL").is_none(), "no public headers; install libdapl-dev");
+        println!("NOT RUN: for want of the public headers (libdapl-dev)");
+        return;
+    }
     let expectations = expectations();
     let mut source = String::from(
         "#include <stddef.h>\n#include <stdint.h>\n#include <stdarg.h>\n#include <netinet/in.h>\n\

@@ -108,6 +108,43 @@ static void one_for_everything(const char *name)
     free(pair.a.memory);
 }
 
+/* As much private data as there may be arrives whole; more is refused; what follows it is nobody's business. */
+static void private_data(struct pair *pair)
+{
+    DAT_COUNT most = pair->provider.max_private_data_size;
+    unsigned char *sent = malloc(most + 1);
+    struct end a, b;
+    DAT_EP_ATTR attr;
+    DAT_EVENT event;
+    DAT_CR_PARAM cr;
+    DAT_CONNECTION_EVENT_DATA *told = &event.event_data.connect_event_data;
+    CHECK(most >= 16 && sent);
+    for (int i = 0; i <= most; i++) sent[i] = (unsigned char)(i * 7 + 1);
+    attributes(&attr);
+    end_of(pair, &a, &attr);
+    end_of(pair, &b, &attr);
+    REFUSED(dat_ep_connect(a.ep, pair->attr.ia_address_ptr, pair->port, SOON, most + 1, sent, DAT_QOS_BEST_EFFORT,
+                           DAT_CONNECT_DEFAULT_FLAG), DAT_INVALID_PARAMETER);
+    OK(dat_ep_connect(a.ep, pair->attr.ia_address_ptr, pair->port, SOON, most, sent, DAT_QOS_BEST_EFFORT,
+                      DAT_CONNECT_DEFAULT_FLAG));
+    take(pair->requests, &event, DAT_CONNECTION_REQUEST_EVENT);
+    OK(dat_cr_query(event.event_data.cr_arrival_event_data.cr_handle, DAT_CR_FIELD_ALL, &cr));
+    CHECK(cr.private_data_size >= most && memcmp(cr.private_data, sent, most) == 0);
+    REFUSED(dat_cr_accept(event.event_data.cr_arrival_event_data.cr_handle, b.ep, most + 1, sent),
+            DAT_INVALID_PARAMETER);
+    OK(dat_cr_accept(event.event_data.cr_arrival_event_data.cr_handle, b.ep, most, sent));
+    take(b.connect, &event, DAT_CONNECTION_EVENT_ESTABLISHED);
+    take(a.connect, &event, DAT_CONNECTION_EVENT_ESTABLISHED);
+    CHECK(told->private_data_size >= most && memcmp(told->private_data, sent, most) == 0);
+    OK(dat_ep_free(a.ep));
+    OK(dat_ep_free(b.ep));
+    OK(dat_lmr_free(a.lmr));
+    OK(dat_lmr_free(b.lmr));
+    free(a.memory);
+    free(b.memory);
+    free(sent);
+}
+
 static void *waits(void *evd)
 {
     DAT_EVENT event;
@@ -137,6 +174,7 @@ int main(int argc, char **argv)
     connect_ends(&pair, &pair.a, &pair.b);
     polls_its_memory(&pair);
     suppresses(&pair);
+    private_data(&pair);
     one_for_everything(argv[1]);
     closes_abruptly(&pair);
     return 0;
