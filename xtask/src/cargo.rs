@@ -1,5 +1,6 @@
 //! Running cargo, and counting the tests it ran.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde_json::Value;
@@ -34,10 +35,12 @@ pub fn target_dir() -> Result<PathBuf, String> {
 }
 
 /// Tests that ran, by what `cargo test` printed.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Default)]
 pub struct Tests {
     passed: u64,
     ignored: u64,
+    /// What tests that could not run said, and how often.
+    not_run: BTreeMap<String, u64>,
 }
 
 impl Tests {
@@ -64,17 +67,34 @@ impl Tests {
     }
 
     /// The sum of two runs.
-    pub fn and(self, other: Tests) -> Tests {
-        Tests { passed: self.passed + other.passed, ignored: self.ignored + other.ignored }
+    pub fn and(mut self, other: Tests) -> Tests {
+        self.passed += other.passed;
+        self.ignored += other.ignored;
+        for (reason, count) in other.not_run {
+            *self.not_run.entry(reason).or_default() += count;
+        }
+        self
     }
 
-    /// In words.
-    pub fn words(self) -> String {
-        format!("{} tests passed, {} ignored", self.passed, self.ignored)
+    /// In words. A test that says it did not run is not among those that passed.
+    pub fn words(&self) -> String {
+        let not_run: u64 = self.not_run.values().sum();
+        let mut words =
+            format!("{} tests passed, {} ignored", self.passed.saturating_sub(not_run), self.ignored);
+        if not_run > 0 {
+            let reasons: Vec<String> =
+                self.not_run.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+            words.push_str(&format!(", {not_run} NOT RUN ({})", reasons.join("; ")));
+        }
+        words
     }
 
-    /// Reads `test result: ok. 3 passed; 0 failed; 1 ignored; …`.
+    /// Reads `test result: ok. 3 passed; 0 failed; 1 ignored; …`, and `NOT RUN: why`, which a test prints that passes for
+    /// want of something.
     fn count(&mut self, line: &str) {
+        if let Some(reason) = line.strip_prefix("NOT RUN: ") {
+            *self.not_run.entry(reason.to_owned()).or_default() += 1;
+        }
         let Some(result) = line.strip_prefix("test result: ") else { return };
         let number = |what: &str| {
             let part = result.split(['.', ';']).map(str::trim).find_map(|part| part.strip_suffix(what))?;
@@ -100,6 +120,16 @@ mod tests {
             "test result: ok. 12 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s",
         );
         assert_eq!((tests.passed, tests.ignored), (15, 1));
+    }
+
+    #[test]
+    fn what_says_that_it_did_not_run_does_not_count_as_passed() {
+        let mut tests = Tests::default();
+        tests.count("NOT RUN: for want of headers");
+        tests.count("NOT RUN: for want of headers");
+        tests.count("test result: ok. 5 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out;");
+        let words = tests.and(Tests::default()).words();
+        assert_eq!(words, "3 tests passed, 0 ignored, 2 NOT RUN (2 for want of headers)");
     }
 
     #[test]
