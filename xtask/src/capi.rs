@@ -15,7 +15,12 @@ const HEADERS: &str = "/usr/include/dat2";
 const LICENCE: &str = "/usr/share/doc/libdapl-dev/copyright";
 
 const LIBRARY: &str = "libdat2.so.2.0.0";
-const PLUGINS: [(&str, &str); 2] = [("dat-shm", "libdat_shm.so"), ("dat-loopback", "libdat_loopback.so")];
+const PLUGINS: [(&str, &str); 4] = [
+    ("dat-shm", "libdat_shm.so"),
+    ("dat-loopback", "libdat_loopback.so"),
+    ("dat-libfabric", "libdat_libfabric.so"),
+    ("dat-ibverbs", "libdat_ibverbs.so"),
+];
 
 /// Builds and lays out; says where.
 pub fn run() -> Report {
@@ -64,7 +69,8 @@ fn fill(built: &Path, folder: &Path) -> io::Result<()> {
     fs::write(pkgconfig.join("dat2.pc"), pkg_config(folder))
 }
 
-fn pkg_config(folder: &Path) -> String {
+/// What a program is built with.
+pub fn pkg_config(folder: &Path) -> String {
     format!(
         "prefix={}\nlibdir=${{prefix}}/lib\nincludedir=${{prefix}}/include\n\n\
          Name: dat2\nDescription: uDAPL 2.0 over dat's providers\nVersion: 2.0.0\n\

@@ -31,7 +31,7 @@ struct Command {
 /// The options of a command that takes any arguments.
 const ANY: &[&str] = &["COMMAND..."];
 
-const COMMANDS: [Command; 17] = [
+const COMMANDS: [Command; 18] = [
     Command {
         name: "demo",
         options: &[],
@@ -77,9 +77,21 @@ const COMMANDS: [Command; 17] = [
     Command { name: "deps", options: &[], about: "check which crate depends on which", run: |_| deps::run() },
     Command {
         name: "capi",
-        options: &["--programs"],
-        about: "lay out the C library: target/capi/{lib,include}; --programs runs uDAPL programs over it",
-        run: |options| if has(options, "--programs") { legs::capi::run() } else { capi::run() },
+        options: &["--programs", "--rdma", "--save"],
+        about: "lay out the C library: target/capi/{lib,include}; --programs runs uDAPL programs over it, --rdma on an RDMA \
+                device; --save puts the table of the results there are into docs/",
+        run: |options| match options.first().map(String::as_str) {
+            Some("--programs") => legs::capi::run(),
+            Some("--rdma") => legs::capi::rdma(),
+            Some(_) => legs::capi::save(),
+            None => capi::run(),
+        },
+    },
+    Command {
+        name: "capi-column",
+        options: &["COLUMN", "LIBRARY", "REPORTS"],
+        about: "one column of the table of uDAPL programs, in this process: what capi --programs starts",
+        run: legs::capi::column,
     },
     Command {
         name: "conformance",

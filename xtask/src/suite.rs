@@ -7,7 +7,7 @@ use crate::output::Log;
 use crate::{deps, docs, legs, output};
 
 /// Quick ones first, so that a small mistake is told early.
-const LEGS: [Leg; 22] = [
+const LEGS: [Leg; 23] = [
     Leg { name: "set-up", quick: true, run: legs::setup::run },
     Leg { name: "format", quick: true, run: legs::checks::format },
     Leg { name: "dependencies", quick: true, run: deps::run },
@@ -28,6 +28,7 @@ const LEGS: [Leg; 22] = [
     Leg { name: "thread sanitizer", quick: false, run: legs::tsan::run },
     Leg { name: "libfabric", quick: false, run: legs::libfabric::run },
     Leg { name: "rdma", quick: false, run: legs::rdma::run },
+    Leg { name: "uDAPL on RDMA", quick: false, run: legs::capi::rdma },
     Leg { name: "bench smoke", quick: false, run: legs::bench::run },
     Leg { name: "matrix", quick: false, run: || legs::matrix::run(false) },
 ];

@@ -1,0 +1,100 @@
+//! The examples in C and C++, built with what the layout's pkg-config file says, and run.
+
+use std::path::Path;
+
+use super::cases::{Column, OWN, Ready};
+use super::field::{Device, Field, check, own};
+use super::process::Started;
+use crate::process::Run;
+use crate::root;
+
+/// Builds the C tests that are programs for any provider, into the layout.
+pub fn build_own(library: &Path) -> Result<(), String> {
+    let flags = flags(library)?;
+    std::fs::create_dir_all(library.join("tests")).map_err(|error| format!("tests: {error}"))?;
+    for program in OWN {
+        let source = root().join("api/capi/tests/c").join(program).with_extension("c");
+        Run::new("cc")
+            .args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter"])
+            .args([source, "-o".into(), own(library, program)])
+            .args(&flags)
+            .args(["-lpthread"])
+            .run()?;
+    }
+    Ok(())
+}
+
+/// Builds and runs the examples.
+pub fn run(library: &Path, column: &Column) -> Result<(), String> {
+    let field = Field::new(library, column, Device::software(column))?;
+    let flags = flags(library)?;
+    for (compiler, standard, source, program) in
+        [("cc", "-std=c11", "ping.c", "ping"), ("c++", "-std=c++17", "put.cpp", "put")]
+    {
+        Run::new(compiler)
+            .args([standard, "-O2", "-Wall", "-Wextra", "-Werror", "-D_DEFAULT_SOURCE"])
+            .args([root().join("examples/c").join(source), "-o".into(), field.place().join(program)])
+            .args(&flags)
+            .run()?;
+    }
+    let mut put = field.command(&field.place().join("put"), &[field.ia()]);
+    let output = Started::new(&mut put)?.finish(std::time::Duration::from_secs(20))?;
+    check("put", &output, &["written and read back"])?;
+    let ping = field.place().join("ping");
+    let (_, outputs) = field.pair(Ready::Says("listening"), 1, &["1000 messages came back"], |server| {
+        let role = if server { "server" } else { "client" };
+        field.command(&ping, &[field.ia(), role, "7777", "1000"])
+    });
+    let [server, _] = outputs?;
+    check("ping server", &server, &["served 1000 messages"])
+}
+
+/// What `pkg-config` makes of the layout's file; without that program, the same read from the file.
+fn flags(library: &Path) -> Result<Vec<String>, String> {
+    let folder = library.join("lib/pkgconfig");
+    let asked = Run::new("pkg-config").env("PKG_CONFIG_PATH", &folder).args(["--cflags", "--libs", "dat2"]);
+    let line = match asked.output() {
+        Ok(line) => line,
+        Err(why) => {
+            println!("pkg-config: {}; its file is read instead", why.lines().next().unwrap_or_default());
+            by_hand(&folder.join("dat2.pc"))?
+        }
+    };
+    Ok(line.split_whitespace().map(str::to_owned).collect())
+}
+
+/// `Cflags` and `Libs` of a pkg-config file with its variables put in.
+fn by_hand(file: &Path) -> Result<String, String> {
+    let text = std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
+    let mut variables: Vec<(String, String)> = Vec::new();
+    let mut out = String::new();
+    for line in text.lines() {
+        let mut line = line.to_owned();
+        for (name, value) in &variables {
+            line = line.replace(&format!("${{{name}}}"), value);
+        }
+        if let Some((_, flags)) = line.split_once(": ")
+            && (line.starts_with("Cflags:") || line.starts_with("Libs:"))
+        {
+            out.extend([flags, " "]);
+        } else if let Some((name, value)) = line.split_once('=') {
+            variables.push((name.to_owned(), value.to_owned()));
+        }
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_says_the_same_without_the_program() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("dat2.pc");
+        std::fs::write(&file, crate::capi::pkg_config(Path::new("/opt/dat"))).expect("written");
+        let flags = by_hand(&file).expect("read");
+        let flags: Vec<&str> = flags.split_whitespace().collect();
+        assert_eq!(flags, ["-L/opt/dat/lib", "-ldat2", "-I/opt/dat/include"]);
+    }
+}
