@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use crate::cargo::{cargo, target_dir};
 use crate::leg::{Outcome, Report};
+use crate::output;
 use crate::process::Run;
 
 /// Runs it for a few rounds and looks at its report.
@@ -33,7 +34,7 @@ fn overhead() -> Result<String, String> {
     cargo().args(["build", "--release", "--examples"]).args(packages).deadline(1200).run()?;
     let program = target_dir()?.join("release/examples/overhead");
     let text = Run::new(&program.to_string_lossy()).args(["2000"]).output()?;
-    println!("{text}");
+    output::line(&text);
     let more = |line: &str| {
         let mut words = line.split_whitespace();
         let call = words.next()?;

@@ -6,7 +6,7 @@ use super::cases::{Column, OWN, Ready};
 use super::field::{Device, Field, check, own};
 use super::process::Started;
 use crate::process::Run;
-use crate::root;
+use crate::{output, root};
 
 /// Builds the C tests that are programs for any provider, into the layout.
 pub fn build_own(library: &Path) -> Result<(), String> {
@@ -56,7 +56,8 @@ fn flags(library: &Path) -> Result<Vec<String>, String> {
     let line = match asked.output() {
         Ok(line) => line,
         Err(why) => {
-            println!("pkg-config: {}; its file is read instead", why.lines().next().unwrap_or_default());
+            let why = why.lines().next().unwrap_or_default();
+            output::line(&format!("pkg-config: {why}; its file is read instead"));
             by_hand(&folder.join("dat2.pc"))?
         }
     };

@@ -19,10 +19,10 @@ use cases::{CASES, COLUMNS, Column, Place};
 use field::{Device, Field};
 use table::{Results, Verdict};
 
-use crate::capi;
 use crate::leg::{Outcome, Report};
 use crate::process::Run;
 use crate::vm::{Machine, Trouble};
+use crate::{capi, output};
 
 /// The programs.
 const DAPLTEST: &str = "/usr/bin/dapltest";
@@ -66,7 +66,7 @@ pub fn run() -> Report {
         // One after the other: they would be in each other's way.
         None => columns.iter().map(start).collect(),
     };
-    println!("\n{}", table::page(&folder));
+    output::show(&format!("\n{}", table::page(&folder)));
     let mut words = vec!["examples".to_owned()];
     let mut failures = Vec::new();
     for (column, ended) in columns.iter().zip(ended) {
@@ -118,14 +118,14 @@ pub fn rdma() -> Report {
         let left = table::report_of(&ended.out.path().join("out"), column.name);
         fs::copy(&left, &report).map_err(|error| format!("{}: {error}", left.display()))?;
     }
-    println!("\n{}", table::page(&folder));
+    output::show(&format!("\n{}", table::page(&folder)));
     Results::read(&report)?.summary(column.name).map(Outcome::passed)
 }
 
 /// The table of the reports there are, into the documentation.
 pub fn save() -> Report {
     let page = table::page(&table::reports()?);
-    println!("{page}");
+    output::show(&page);
     table::save(&page)?;
     Ok(Outcome::passed("docs/c-library.md"))
 }
@@ -148,12 +148,8 @@ pub fn column(arguments: &[String]) -> Report {
     let verdicts = CASES.iter().map(|case| {
         let start = Instant::now();
         let verdict = Verdict::from(field.run(case));
-        println!(
-            "{name:<18} {:>5.1} s  {}: {}",
-            start.elapsed().as_secs_f64(),
-            case.shown(),
-            verdict.words()
-        );
+        let seconds = start.elapsed().as_secs_f64();
+        output::show(&format!("{name:<18} {seconds:>5.1} s  {}: {}", case.shown(), verdict.words()));
         verdict
     });
     let results = Results { verdicts: verdicts.collect(), seconds: begin.elapsed().as_secs() };
