@@ -276,6 +276,13 @@ static datp_status register_memory(datp_ctx ctx, uint64_t addr, uint64_t len, da
     return DATP_STATUS_OK;
 }
 
+static datp_status register_dmabuf(datp_ctx ctx, int32_t fd, uint64_t offset, uint64_t len, uint64_t addr,
+    datp_access access, uint32_t domain, struct datp_keys *out, struct datp_message *message)
+{
+    (void)ctx, (void)fd, (void)offset, (void)len, (void)addr, (void)access, (void)domain, (void)out, (void)message;
+    return DATP_STATUS_NOT_SUPPORTED;
+}
+
 static datp_status deregister(datp_ctx ctx, struct datp_keys keys)
 {
     (void)ctx, (void)keys;
@@ -544,6 +551,7 @@ static const struct datp_device_ops device_ops = {
     .open_channel = open_channel,
     .listen = listen_on,
     .register_ = register_memory,
+    .register_dmabuf = register_dmabuf,
     .deregister = deregister,
     .alloc = alloc_block,
     .free = free_block,

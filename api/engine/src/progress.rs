@@ -1,6 +1,9 @@
 //! The one thread of an IA: what must go on whatever the application does. Connection events, time-outs, graceful
 //! disconnects, overflow of dispatchers nobody looks at.
 
+mod alarm;
+mod driver;
+
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io;
@@ -22,12 +25,18 @@ use crate::evd::{Evd, ONE_SHOT};
 use crate::ia::IaInner;
 use crate::sequel::{self, Sequels};
 
+use alarm::Alarm;
+pub(crate) use driver::Driver;
+use driver::Watch;
+
 /// How often dispatchers are looked at on behalf of a graceful disconnect, or because they can overflow.
 const TICK: Duration = Duration::from_millis(1);
 
 pub(crate) struct Progress {
     wake: OwnedFd,
     poller: OwnedFd,
+    /// `None` where there is none to be had; then the thread is woken to be told of a time.
+    alarm: Option<Alarm>,
     stop: AtomicBool,
     timers: Mutex<BinaryHeap<Reverse<(Instant, u64)>>>,
     later: Mutex<Sequels>,
@@ -37,10 +46,10 @@ pub(crate) struct Progress {
     agents: Mutex<Vec<(Agent, Option<ObjectId>)>>,
     /// Whoever holds it takes the provider's events: the contract wants one thread at a time.
     events: Mutex<[Event; BATCH]>,
-    /// Threads that wait for connection events and take the provider's events themselves meanwhile.
-    drivers: Mutex<usize>,
     /// It was told that the provider raises events nobody knows.
     told_unknown: AtomicBool,
+    /// Who watches the provider's descriptor.
+    watch: Mutex<Watch>,
     fork: dat_plugin::host::ForkGuard,
 }
 
@@ -54,28 +63,37 @@ const MOST_CALLS: usize = 256;
 /// How many descriptors one sleep tells of at most.
 const READY: usize = 16;
 
-/// Below it the poller's descriptors have numbers of their own, from it on those of dispatchers' queues.
-const OWN: u64 = 2;
+/// What the poller's descriptors stand for; from `OWN` on they are of dispatchers' queues.
+const WAKE: u64 = 0;
+const EVENTS: u64 = 1;
+const ALARM: u64 = 2;
+const OWN: u64 = 3;
 
 impl Progress {
     pub(crate) fn new(device: &Device) -> io::Result<Progress> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let poller = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        epoll::add(&poller, &wake, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+        epoll::add(&poller, &wake, epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN)?;
         if let Some(fd) = device.event_fd() {
-            epoll::add(&poller, fd, epoll::EventData::new_u64(1), epoll::EventFlags::IN)?;
+            epoll::add(&poller, fd, epoll::EventData::new_u64(EVENTS), epoll::EventFlags::IN)?;
+        }
+        // Miri has none.
+        let alarm = if cfg!(miri) { None } else { Some(Alarm::new()?) };
+        if let Some(alarm) = &alarm {
+            epoll::add(&poller, alarm, epoll::EventData::new_u64(ALARM), epoll::EventFlags::IN)?;
         }
         Ok(Progress {
             wake,
             poller,
+            alarm,
             stop: AtomicBool::new(false),
             timers: Mutex::default(),
             later: Mutex::default(),
             watched: Mutex::default(),
             agents: Mutex::default(),
             events: Mutex::new([Event::new(EventKind(0), 0); BATCH]),
-            drivers: Mutex::new(0),
             told_unknown: AtomicBool::new(false),
+            watch: Mutex::default(),
             fork: dat_plugin::host::ForkGuard::new(),
         })
     }
@@ -86,8 +104,14 @@ impl Progress {
 
     /// The attempt's time is up then.
     pub(crate) fn add_timer(&self, at: Instant, attempt: u64) {
-        self.timers.lock().push(Reverse((at, attempt)));
-        self.wake();
+        let mut timers = self.timers.lock();
+        let first = timers.peek().is_none_or(|Reverse((first, _))| at < *first);
+        timers.push(Reverse((at, attempt)));
+        drop(timers);
+        // Otherwise the thread looks before that anyway.
+        if first && !self.alarm.as_ref().is_some_and(|alarm| alarm.by(at)) {
+            self.wake();
+        }
     }
 
     pub(crate) fn later(&self, sequels: Sequels) {
@@ -137,6 +161,19 @@ impl Progress {
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
 
+    /// Takes what woke the thread, before it looks at what that was for.
+    fn heard(&self, ready: &[epoll::Event]) {
+        for event in ready {
+            match (event.data.u64(), &self.alarm) {
+                (WAKE, _) => {
+                    let _ = rustix::io::read(&self.wake, &mut [0u8; 8]);
+                }
+                (ALARM, Some(alarm)) => alarm.off(),
+                _ => {}
+            }
+        }
+    }
+
     fn next_wake(&self) -> Option<Duration> {
         let timer =
             self.timers.lock().peek().map(|Reverse((at, _))| at.saturating_duration_since(Instant::now()));
@@ -156,12 +193,14 @@ pub(crate) fn run(ia: &Arc<IaInner>) {
         let mut ready = [NOTHING; READY];
         let poller = std::os::fd::AsFd::as_fd(&ia.progress.poller);
         let n = wait_on(poller, ia.progress.next_wake(), &mut ready).unwrap_or(0);
-        let _ = rustix::io::read(&ia.progress.wake, &mut [0u8; 8]);
-        match ia.progress.events.try_lock() {
-            Some(mut events) => take_events(ia, &device, &mut events),
-            // A waiter is at it. The descriptor stays readable as long as there is something, so this thread is back
-            // at once if need be.
-            None => std::thread::yield_now(),
+        ia.progress.heard(&ready[..n]);
+        if ia.progress.looks(&device) {
+            match ia.progress.events.try_lock() {
+                Some(mut events) => take_events(ia, &device, &mut events),
+                // A waiter is at it. The descriptor stays readable as long as there is something, so this thread is
+                // back at once if need be.
+                None => std::thread::yield_now(),
+            }
         }
         time_out(ia);
         let later = std::mem::take(&mut *ia.progress.later.lock());
@@ -180,63 +219,6 @@ fn attend_to(ia: &Arc<IaInner>, ready: &[epoll::Event]) {
         if let Some(evd) = evd {
             evd.0.attend();
         }
-    }
-}
-
-/// A thread that waits for a connection event takes the provider's events itself, which saves waking it through the IA's
-/// thread; that one looks away as long as this lives, so that an event does not wake both.
-pub(crate) struct Driver {
-    ia: Arc<IaInner>,
-    device: Device,
-}
-
-impl Driver {
-    /// `watches` says whether the waiter can sleep on the provider's descriptor. If it cannot, for want of one of its
-    /// own, the IA's thread must go on looking.
-    pub(crate) fn new(ia: Arc<IaInner>, watches: impl FnOnce(BorrowedFd<'_>) -> bool) -> Option<Driver> {
-        let device = ia.device("dat_evd_wait").ok()?;
-        if !watches(device.event_fd()?) {
-            return None;
-        }
-        let driver = Driver { ia, device };
-        driver.count(|drivers| {
-            *drivers += 1;
-            (*drivers == 1).then_some(epoll::EventFlags::empty())
-        });
-        Some(driver)
-    }
-
-    pub(crate) fn event_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.device.event_fd()
-    }
-
-    /// Takes what events there are, unless another thread is at it: that one may need this processor to go on.
-    pub(crate) fn take(&self) {
-        match self.ia.progress.events.try_lock() {
-            Some(mut events) => take_events(&self.ia, &self.device, &mut events),
-            None => std::thread::yield_now(),
-        }
-    }
-
-    /// Changes the number of drivers, and what the IA's thread looks at if `change` says so.
-    fn count(&self, change: impl FnOnce(&mut usize) -> Option<epoll::EventFlags>) {
-        let progress = &self.ia.progress;
-        let mut drivers = progress.drivers.lock();
-        if let Some(flags) = change(&mut drivers)
-            && let Some(fd) = self.device.event_fd()
-        {
-            // When it fails both threads wake up, which costs time and nothing else.
-            let _ = epoll::modify(&progress.poller, fd, epoll::EventData::new_u64(1), flags);
-        }
-    }
-}
-
-impl Drop for Driver {
-    fn drop(&mut self) {
-        self.count(|drivers| {
-            *drivers -= 1;
-            (*drivers == 0).then_some(epoll::EventFlags::IN)
-        });
     }
 }
 
