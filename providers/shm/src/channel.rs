@@ -4,7 +4,7 @@ mod calls;
 mod ending;
 mod served;
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
@@ -12,12 +12,13 @@ use std::time::Duration;
 use dat_plugin::{ChannelAttr, Event, EventKind};
 
 use crate::device::Dev;
-use crate::handshake::{self, Addr, CMA, Hello, MEMBARRIER, Packet, Received, Wake};
-use crate::link::{Hints, Link, peer_pid};
-use crate::peer::Peer;
+use crate::handshake::{self, Addr, CMA, Hello, Holds, MEMBARRIER, Packet, Parts, Received, Wake, With};
+use crate::link::{Hints, Link};
+use crate::peer::{Peer, Waker};
 use crate::queue::Que;
 use crate::rx::{NEVER, Rx};
 use crate::segment::Segment;
+use crate::slab::Slot;
 use crate::srq::Shared;
 use crate::tx::Tx;
 use crate::wait;
@@ -68,15 +69,26 @@ pub(crate) const SEND: usize = 1;
 enum Phase {
     Idle,
     /// The request is sent.
-    Connecting {
-        segment: Segment,
-        socket: Arc<OwnedFd>,
-        token: u64,
-    },
+    Connecting(Box<Attempt>),
     /// The answer is sent, the peer's word awaited.
     Accepting,
     Live,
     Stopped,
+}
+
+/// A request under way.
+struct Attempt {
+    segment: Segment,
+    socket: Arc<OwnedFd>,
+    token: u64,
+    /// The listener's process.
+    pid: u32,
+    /// Whom it was taken for, and queues of that device, so that they can be left out of the answer.
+    known: Option<Arc<Peer>>,
+    _wakers: Vec<Arc<Waker>>,
+    port: u64,
+    qos: u32,
+    data: Vec<u8>,
 }
 
 /// How a connection ends.
@@ -190,8 +202,14 @@ impl Chan {
         }
     }
 
-    /// Everything the peer sent over the socket, and its end if that is there.
+    /// The socket is readable, or the peer hung up. One packet is taken at a time: the descriptor stays readable while
+    /// there are more, and to ask for one that is not there costs as much as being called again.
     pub(crate) fn socket_ready(&self, hung_up: bool) {
+        self.take_packets(hung_up, hung_up);
+    }
+
+    /// Everything the peer sent over the socket, and its end if that is there.
+    pub(crate) fn take_packets(&self, all: bool, hung_up: bool) {
         let Some(socket) = self.socket() else { return };
         loop {
             match handshake::receive(&socket) {
@@ -206,16 +224,26 @@ impl Chan {
                     if let Err(end) = self.packet(packet, fds) {
                         return self.finish(end);
                     }
+                    if !all {
+                        return;
+                    }
                 }
             }
         }
     }
 
     fn packet(&self, packet: Packet, mut fds: Vec<OwnedFd>) -> Result<(), End> {
-        let connecting = matches!(*self.phase(), Phase::Connecting { .. });
+        let connecting = matches!(*self.phase(), Phase::Connecting(_));
         match packet {
-            Packet::Accept { hello, cma, data } if connecting => self.accepted(hello, cma, &data, fds),
+            Packet::Accept { with, hello, cma, data } if connecting => {
+                let parts = Parts::new(with, fds).ok_or(End::Fault)?;
+                self.accepted(hello, cma, &data, parts)
+            }
+            Packet::Again if connecting => self.ask_again(),
             Packet::Reject { consumer, data } if connecting => {
+                if let Phase::Connecting(attempt) = &*self.phase() {
+                    attempt.segment.slot().refused();
+                }
                 let kind = if consumer { EventKind::REJECTED } else { EventKind::REFUSED };
                 self.end_with(End::Gone, Some(Event::new(kind, self.attr.user).with_data(&data)));
                 Ok(())
@@ -230,6 +258,7 @@ impl Chan {
                 *phase = Phase::Live;
                 self.go_live(link);
                 drop(phase);
+                self.told(link);
                 self.dev.event(self, Event::new(EventKind::ESTABLISHED, self.attr.user));
                 Ok(())
             }
@@ -262,28 +291,79 @@ impl Chan {
         }
     }
 
-    /// The peer accepted.
-    fn accepted(&self, hello: Hello, cma_there: bool, data: &[u8], fds: Vec<OwnedFd>) -> Result<(), End> {
+    /// Sends a request; what the peer has, as far as it is known, is left out.
+    fn ask(&self, attempt: &mut Attempt) -> std::io::Result<()> {
+        let known = attempt.known.as_deref();
+        let (hello, mut with, mut fds) =
+            self.hello(known.is_none(), |queue| known.is_none_or(|peer| !peer.is_told(queue)));
+        let slot = attempt.segment.slot();
+        if known.is_none() || !slot.is_shared() {
+            with.add(With::MEMORY);
+            fds.insert(0, slot.slab().fd());
+        }
+        let holds = match &attempt.known {
+            Some(peer) => {
+                let (holds, wakers) = peer.holds();
+                attempt._wakers = wakers;
+                holds
+            }
+            None => Holds::default(),
+        };
+        let request = Packet::Request {
+            with,
+            ring: attempt.segment.ring_bytes() as u32,
+            place: slot.place(),
+            port: attempt.port,
+            qos: attempt.qos,
+            hello,
+            holds,
+            data: attempt.data.clone(),
+        };
+        slot.sent();
+        handshake::send(&*attempt.socket, &request, &fds)
+    }
+
+    /// The peer does not have what was left out of the request, so it may be another one: it gets memory of its own.
+    fn ask_again(&self) -> Result<(), End> {
         let mut phase = self.phase();
-        let Phase::Connecting { segment, socket, token } = std::mem::replace(&mut *phase, Phase::Stopped)
-        else {
+        let Phase::Connecting(attempt) = &mut *phase else { return Err(End::Fault) };
+        if attempt.known.take().is_none() {
+            return Err(End::Fault);
+        }
+        attempt.segment.slot().refused();
+        let slot = Slot::single(self.dev.params.ring_bytes).map_err(|error| {
+            tracing::warn!(%error, "a segment");
+            End::Fault
+        })?;
+        attempt.segment = Segment::new(slot);
+        // If the peer is gone already the socket says so next, in order.
+        let _ = self.ask(attempt);
+        Ok(())
+    }
+
+    /// The peer accepted.
+    fn accepted(&self, hello: Hello, cma_there: bool, data: &[u8], parts: Parts) -> Result<(), End> {
+        let mut phase = self.phase();
+        let Phase::Connecting(attempt) = std::mem::replace(&mut *phase, Phase::Stopped) else {
             return Err(End::Fault);
         };
-        let refused = |phase: &mut Phase, segment, socket, token| {
-            *phase = Phase::Connecting { segment, socket, token };
+        let Attempt { segment, socket, token, pid, known, port, .. } = *attempt;
+        let refused = |phase: &mut Phase, segment, socket, why: &str| {
+            tracing::warn!("a peer's answer: {why}");
+            // To be ended as an attempt.
+            let (known, _wakers, data) = (None, Vec::new(), Vec::new());
+            let attempt = Attempt { segment, socket, token, pid, known, _wakers, port, qos: 0, data };
+            *phase = Phase::Connecting(Box::new(attempt));
             Err(End::Fault)
         };
-        if fds.len() != hello.fds() {
-            return refused(&mut phase, segment, socket, token);
-        }
-        let Some(pid) = peer_pid(&socket) else { return refused(&mut phase, segment, socket, token) };
-        let link = Link::new(self, segment, socket.clone(), token, pid, hello, fds.into_iter(), true);
+        let peer = match self.dev.peer(pid, hello.device, parts.device, known) {
+            Ok(peer) => peer,
+            Err(why) => return refused(&mut phase, segment, socket, &why),
+        };
+        let link = Link::new(self, peer, segment, socket.clone(), token, hello, parts.queues, true);
         let link = match link {
             Ok(link) => link,
-            Err((segment, why)) => {
-                tracing::warn!("a peer's answer: {why}");
-                return refused(&mut phase, segment, socket, token);
-            }
+            Err((segment, why)) => return refused(&mut phase, segment, socket, &why),
         };
         let cma_here = link.cma.load(Ordering::Relaxed);
         link.cma.fetch_and(cma_there, Ordering::Relaxed);
@@ -294,8 +374,17 @@ impl Chan {
         *phase = Phase::Live;
         self.go_live(link);
         drop(phase);
+        self.told(link);
+        self.dev.peers.listens(port, &link.peer);
         self.dev.event(self, Event::new(EventKind::ESTABLISHED, self.attr.user).with_data(data));
         Ok(())
+    }
+
+    /// The peer has this channel's queues.
+    fn told(&self, link: &Link) {
+        for queue in [&self.recv_queue, &self.send_queue].into_iter().flatten() {
+            link.peer.told(queue.id);
+        }
     }
 
     fn go_live(&self, link: &Link) {
@@ -335,7 +424,7 @@ impl Chan {
 
     fn socket(&self) -> Option<Arc<OwnedFd>> {
         match &*self.phase() {
-            Phase::Connecting { socket, .. } => Some(socket.clone()),
+            Phase::Connecting(attempt) => Some(attempt.socket.clone()),
             Phase::Accepting | Phase::Live => self.link.get().map(|link| link.socket.clone()),
             Phase::Idle | Phase::Stopped => None,
         }
@@ -345,8 +434,9 @@ impl Chan {
         self.phase.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What this side says of itself, and the descriptors that go with it.
-    fn hello(&self) -> (Hello, Vec<std::os::fd::BorrowedFd<'_>>) {
+    /// What this side says of itself, and the descriptors that go with it: those of the device, and those of the queues
+    /// that `queues` wants.
+    fn hello(&self, device: bool, queues: impl Fn(u64) -> bool) -> (Hello, With, Vec<BorrowedFd<'_>>) {
         let mut flags = 0;
         if self.dev.barriers {
             flags |= MEMBARRIER;
@@ -373,7 +463,17 @@ impl Chan {
             nonce: self.dev.nonce(),
             reads_in: self.dev.reads_in(&self.attr),
         };
-        let queues = [&self.recv_queue, &self.send_queue].into_iter().flatten().map(|queue| queue.fd.as_fd());
-        (hello, [self.dev.keys.fd(), self.dev.boards.fd()].into_iter().chain(queues).collect())
+        let (mut with, mut fds) = (With::default(), Vec::with_capacity(5));
+        if device {
+            with.add(With::DEVICE);
+            fds.extend([self.dev.keys.fd(), self.dev.boards.fd()]);
+        }
+        for (queue, part) in [&self.recv_queue, &self.send_queue].into_iter().zip(With::QUEUES) {
+            if let Some(queue) = queue.as_ref().filter(|queue| queues(queue.id)) {
+                with.add(part);
+                fds.push(queue.fd.as_fd());
+            }
+        }
+        (hello, with, fds)
     }
 }

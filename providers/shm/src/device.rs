@@ -21,7 +21,7 @@ use crate::channel::{Chan, End, LEAVE};
 use crate::listener::{Incoming, Listening, Verdict};
 use crate::memory::{KeyTable, random};
 use crate::params::Params;
-use crate::peer::Peer;
+use crate::peer::{Peer, Peers};
 use crate::timer::Timers;
 use crate::wait::{self, Owner};
 
@@ -41,10 +41,14 @@ pub(crate) struct Dev {
     sources: Mutex<HashMap<u64, Source>>,
     events: Mutex<Events>,
     finish: Mutex<Vec<Arc<Chan>>>,
-    peers: Mutex<HashMap<(u32, u128), Weak<Peer>>>,
+    pub(crate) peers: Peers,
+    /// Descriptors that tell of the death of peers.
+    watches: Mutex<HashMap<u64, Weak<Peer>>>,
     next_token: AtomicU64,
     next_port: AtomicU64,
     channels: AtomicU32,
+    /// How many there can be, when that was last looked at.
+    room: AtomicU32,
     queues: AtomicU32,
     srqs: AtomicU32,
     nonce: Box<u64>,
@@ -65,7 +69,6 @@ pub(crate) enum Source {
     Listener(Arc<Listening>),
     Incoming(Box<Incoming>),
     Channel(Arc<Chan>),
-    Peer(Weak<Peer>),
 }
 
 const BELL: u64 = 0;
@@ -106,7 +109,9 @@ impl ShmDevice {
             sources: Mutex::default(),
             events: Mutex::default(),
             finish: Mutex::default(),
-            peers: Mutex::default(),
+            peers: Peers::default(),
+            watches: Mutex::default(),
+            room: AtomicU32::new(0),
             next_token: AtomicU64::new(FIRST_TOKEN),
             next_port: AtomicU64::new(1024 + u64::from(u32::from_ne_bytes(random::<4>()?) & 0x3FFF_FFFF)),
             channels: AtomicU32::new(0),
@@ -150,13 +155,49 @@ impl Dev {
         })
     }
 
-    pub(crate) fn add_incoming(&self, token: u64, incoming: Incoming) -> io::Result<()> {
+    /// Puts a channel in the place of the request it accepted.
+    pub(crate) fn take_over(
+        &self,
+        token: u64,
+        source: Source,
+        fd: BorrowedFd<'_>,
+        registered: bool,
+    ) -> io::Result<()> {
+        if !registered {
+            return self.add_source(token, source, fd);
+        }
+        // What came in between the descriptor still tells.
+        self.sources().insert(token, source);
+        Ok(())
+    }
+
+    /// Somebody connected. Mostly the request is there already.
+    pub(crate) fn arrived(&self, mut incoming: Incoming) {
+        let token = self.new_token();
+        match incoming.ready(self, token) {
+            Verdict::Keep => {
+                let deadline = incoming.deadline();
+                match self.add_incoming(token, incoming) {
+                    Ok(()) => self.timer.handshake(deadline),
+                    Err(error) => tracing::warn!(%error, "a connection is refused"),
+                }
+            }
+            Verdict::Tell(event) => {
+                self.sources().insert(token, Source::Incoming(Box::new(incoming)));
+                self.push_event(None, *event);
+            }
+            Verdict::Gone | Verdict::Drop => {}
+        }
+    }
+
+    fn add_incoming(&self, token: u64, mut incoming: Incoming) -> io::Result<()> {
         let mut sources = self.sources();
         let strangers = sources.values().filter(|s| matches!(s, Source::Incoming(i) if !i.told())).count();
         if strangers >= MAX_STRANGERS {
             return Err(io::Error::other("too many connections that say nothing"));
         }
         self.epoll_add(incoming.socket.as_fd(), token)?;
+        incoming.registered = true;
         sources.insert(token, Source::Incoming(Box::new(incoming)));
         Ok(())
     }
@@ -194,34 +235,39 @@ impl Dev {
         self.bell.signal();
     }
 
-    /// The object of a peer's device.
+    /// The object of a peer's device, which sent its table of keys and its boards, or is the one it was taken for.
     pub(crate) fn peer(
         self: &Arc<Dev>,
         pid: u32,
         device: u128,
-        fds: [Option<OwnedFd>; 2],
+        sent: Option<[OwnedFd; 2]>,
+        known: Option<Arc<Peer>>,
     ) -> Result<Arc<Peer>, String> {
-        let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = peers.get(&(pid, device)).and_then(Weak::upgrade) {
-            return Ok(known);
+        match (known.filter(|known| known.pid == pid && known.device == device), sent) {
+            (Some(known), _) => Ok(known),
+            (None, None) => Err("it sends nothing of its device, which is not known here".into()),
+            (None, Some(fds)) => self.peers.get(pid, device, || {
+                let token = self.new_token();
+                let peer = Arc::new(Peer::new(self, pid, device, fds, token)?);
+                self.watches().insert(token, Arc::downgrade(&peer));
+                Ok(peer)
+            }),
         }
-        peers.retain(|_, peer| peer.strong_count() > 0);
-        let token = self.new_token();
-        let peer = Arc::new(Peer::new(self, pid, fds, token)?);
-        peers.insert((pid, device), Arc::downgrade(&peer));
-        drop(peers);
-        self.sources().insert(token, Source::Peer(Arc::downgrade(&peer)));
-        Ok(peer)
+    }
+
+    /// A peer's death is not waited for any more.
+    pub(crate) fn unwatch(&self, token: u64, fd: BorrowedFd<'_>) {
+        self.watches().remove(&token);
+        if self.owner.here() {
+            let _ = epoll::delete(&self.epoll, fd);
+        }
     }
 
     /// Takes a connection request the engine knows of.
     pub(crate) fn take_request(&self, request: u64) -> Option<Incoming> {
         let mut sources = self.sources();
         match sources.remove(&request) {
-            Some(Source::Incoming(incoming)) if incoming.told() => {
-                let _ = epoll::delete(&self.epoll, &incoming.socket);
-                Some(*incoming)
-            }
+            Some(Source::Incoming(incoming)) if incoming.told() => Some(*incoming),
             Some(other) => {
                 sources.insert(request, other);
                 None
@@ -293,6 +339,10 @@ impl Dev {
         self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn watches(&self) -> MutexGuard<'_, HashMap<u64, Weak<Peer>>> {
+        self.watches.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn sources(&self) -> MutexGuard<'_, HashMap<u64, Source>> {
         self.sources.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -321,7 +371,7 @@ impl Dev {
         let finish = std::mem::take(&mut *self.finish.lock().unwrap_or_else(PoisonError::into_inner));
         for chan in finish {
             // What the peer said before counts: an orderly end stays one.
-            chan.socket_ready(false);
+            chan.take_packets(true, false);
             chan.finish(End::Fault);
         }
         n += self.take_events(&mut out[n..]);
@@ -354,35 +404,39 @@ impl Dev {
             BELL => return self.bell.drain(),
             TIMER => {
                 let patience = Duration::from_millis(self.params.rnr_timeout_ms);
-                return self.timer.expired(patience, |now| self.drop_late(now));
+                return self.timer.expired(patience, |now| self.drop_late(now), || self.peers.sweep());
             }
             _ => {}
         }
         enum Found {
             Listener(Arc<Listening>),
             Channel(Arc<Chan>),
-            Peer(Option<Arc<Peer>>),
+            Peer,
             Incoming,
         }
         let found = match self.sources().get(&token) {
-            None => return,
+            None => Found::Peer,
             Some(Source::Listener(listening)) => Found::Listener(listening.clone()),
             Some(Source::Channel(chan)) => Found::Channel(chan.clone()),
-            Some(Source::Peer(peer)) => Found::Peer(peer.upgrade()),
             Some(Source::Incoming(_)) => Found::Incoming,
         };
         match found {
             Found::Listener(listening) => listening.ready(self),
             Found::Channel(chan) => chan.socket_ready(hung_up),
             Found::Incoming => self.incoming(token),
-            Found::Peer(None) => {}
-            Found::Peer(Some(peer)) => self.died(&peer),
+            Found::Peer => {
+                let peer = self.watches().get(&token).and_then(Weak::upgrade);
+                if let Some(peer) = peer {
+                    self.died(&peer);
+                }
+            }
         }
     }
 
     /// A peer's process is dead.
     fn died(&self, peer: &Arc<Peer>) {
-        peer.unwatch(self);
+        peer.died(self);
+        self.peers.forget(peer);
         let theirs: Vec<Arc<Chan>> = self
             .sources()
             .values()
@@ -401,9 +455,10 @@ impl Dev {
     fn incoming(&self, token: u64) {
         let mut sources = self.sources();
         let Some(Source::Incoming(incoming)) = sources.get_mut(&token) else { return };
-        match incoming.ready(token) {
+        match incoming.ready(self, token) {
             Verdict::Keep => {}
             Verdict::Gone => {
+                incoming.registered = false;
                 let _ = epoll::delete(&self.epoll, &incoming.socket);
             }
             Verdict::Drop => {

@@ -13,11 +13,13 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
+use crate::slab::Place;
+
 /// The most private data.
 pub(crate) const MAX_DATA: usize = 256;
 
 const MAGIC: u32 = 0x4d54_4144;
-const VERSION: u16 = 2;
+const VERSION: u16 = 3;
 const MAX_FRAME: usize = 1024;
 const MAX_FDS: usize = 5;
 
@@ -67,19 +69,85 @@ impl Default for Addr {
     }
 }
 
+/// What the connecting side has of the other already, which need not be sent to it: a device, 0 for none, and queues of
+/// that device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Holds {
+    pub(crate) device: u128,
+    pub(crate) queues: [u64; HELD],
+}
+
+/// As many queues as a request tells of.
+pub(crate) const HELD: usize = 4;
+
+/// Which descriptors come with a packet, in this order; what is left out the receiver has from another connection. The
+/// memory of the segment; the key table and the boards; the receive queue; the send queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct With(pub(crate) u16);
+
+impl With {
+    pub(crate) const MEMORY: With = With(1);
+    pub(crate) const DEVICE: With = With(2);
+    /// By number, receive and send.
+    pub(crate) const QUEUES: [With; 2] = [With(4), With(8)];
+
+    pub(crate) fn has(self, part: With) -> bool {
+        self.0 & part.0 != 0
+    }
+
+    pub(crate) fn add(&mut self, part: With) {
+        self.0 |= part.0;
+    }
+}
+
+/// The descriptors that came with a packet, told apart.
+#[derive(Debug, Default)]
+pub(crate) struct Parts {
+    pub(crate) memory: Option<OwnedFd>,
+    /// Key table and boards.
+    pub(crate) device: Option<[OwnedFd; 2]>,
+    pub(crate) queues: [Option<OwnedFd>; 2],
+}
+
+impl Parts {
+    /// `None`: they are not as many as `with` says.
+    pub(crate) fn new(with: With, fds: Vec<OwnedFd>) -> Option<Parts> {
+        let mut fds = fds.into_iter();
+        let mut parts = Parts::default();
+        if with.has(With::MEMORY) {
+            parts.memory = Some(fds.next()?);
+        }
+        if with.has(With::DEVICE) {
+            parts.device = Some([fds.next()?, fds.next()?]);
+        }
+        for (queue, part) in parts.queues.iter_mut().zip(With::QUEUES) {
+            if with.has(part) {
+                *queue = Some(fds.next()?);
+            }
+        }
+        fds.next().is_none().then_some(parts)
+    }
+}
+
 /// One packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Packet {
-    /// Descriptors: segment, key table, boards, then those of the queues.
+    /// With descriptors.
     Request {
+        with: With,
         ring: u32,
+        place: Place,
         port: u64,
         qos: u32,
         hello: Hello,
+        holds: Holds,
         data: Vec<u8>,
     },
-    /// Descriptors: key table, boards, then those of the queues.
+    /// The receiver of a request lacks something that was left out of it: it is to be sent once more, with everything.
+    Again,
+    /// With descriptors.
     Accept {
+        with: With,
         hello: Hello,
         cma: bool,
         data: Vec<u8>,
@@ -111,6 +179,7 @@ pub(crate) enum Packet {
 
 /// What a receive found.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "looked at where it was made, never stored")]
 pub(crate) enum Received {
     /// Nothing yet.
     Empty,
@@ -190,6 +259,7 @@ impl Packet {
             Packet::Kick => 7,
             Packet::MapRequest { .. } => 8,
             Packet::MapReply { .. } => 9,
+            Packet::Again => 10,
         }
     }
 
@@ -197,12 +267,18 @@ impl Packet {
         let mut out = Writer(Vec::with_capacity(MAX_FRAME));
         out.u32(MAGIC).u16(VERSION).u16(self.kind());
         match self {
-            Packet::Request { ring, port, qos, hello, data } => {
-                hello.encode(out.u32(*ring).u64(*port).u32(*qos));
+            Packet::Request { with, ring, place, port, qos, hello, holds, data } => {
+                out.u16(with.0).u32(*ring);
+                out.u64(place.slab).u32(place.slots).u32(place.slot).u32(place.turn);
+                hello.encode(out.u64(*port).u32(*qos));
+                out.u128(holds.device);
+                for queue in holds.queues {
+                    out.u64(queue);
+                }
                 out.data(data);
             }
-            Packet::Accept { hello, cma, data } => {
-                hello.encode(&mut out);
+            Packet::Accept { with, hello, cma, data } => {
+                hello.encode(out.u16(with.0));
                 out.u16(*cma as u16).data(data);
             }
             Packet::Confirm { cma } => {
@@ -211,7 +287,7 @@ impl Packet {
             Packet::Reject { consumer, data } => {
                 out.u16(*consumer as u16).data(data);
             }
-            Packet::Disconnect | Packet::Error | Packet::Kick => {}
+            Packet::Disconnect | Packet::Error | Packet::Kick | Packet::Again => {}
             Packet::MapRequest { map, write } => {
                 out.u64(*map).u16(*write as u16);
             }
@@ -229,13 +305,24 @@ impl Packet {
         }
         let packet = match from.u16()? {
             1 => Packet::Request {
+                with: from.with(15)?,
                 ring: from.u32()?,
+                place: Place { slab: from.u64()?, slots: from.u32()?, slot: from.u32()?, turn: from.u32()? },
                 port: from.u64()?,
                 qos: from.u32()?,
                 hello: Hello::decode(&mut from)?,
+                holds: Holds {
+                    device: from.u128()?,
+                    queues: [from.u64()?, from.u64()?, from.u64()?, from.u64()?],
+                },
                 data: from.data()?,
             },
-            2 => Packet::Accept { hello: Hello::decode(&mut from)?, cma: from.flag()?, data: from.data()? },
+            2 => Packet::Accept {
+                with: from.with(14)?,
+                hello: Hello::decode(&mut from)?,
+                cma: from.flag()?,
+                data: from.data()?,
+            },
             3 => Packet::Confirm { cma: from.flag()? },
             4 => Packet::Reject { consumer: from.flag()?, data: from.data()? },
             5 => Packet::Disconnect,
@@ -245,6 +332,7 @@ impl Packet {
             9 => {
                 Packet::MapReply { map: from.u64()?, write: from.flag()?, len: from.u64()?, ok: from.flag()? }
             }
+            10 => Packet::Again,
             _ => return None,
         };
         from.0.is_empty().then_some(packet)
@@ -252,13 +340,8 @@ impl Packet {
 }
 
 impl Hello {
-    /// Descriptors that come with it, besides the segment.
-    pub(crate) fn fds(&self) -> usize {
-        2 + self.wake.iter().filter(|wake| wake.queue != 0).count()
-    }
-
     fn encode(&self, out: &mut Writer) {
-        out.u64(self.device as u64).u64((self.device >> 64) as u64);
+        out.u128(self.device);
         for wake in &self.wake {
             out.u64(wake.queue).u32(wake.board).u32(wake.slot);
         }
@@ -269,7 +352,7 @@ impl Hello {
     }
 
     fn decode(from: &mut Reader<'_>) -> Option<Hello> {
-        let device = from.u64()? as u128 | (from.u64()? as u128) << 64;
+        let device = from.u128()?;
         let mut wake = [Wake::default(); 2];
         for wake in &mut wake {
             *wake = Wake { queue: from.u64()?, board: from.u32()?, slot: from.u32()? };
@@ -313,6 +396,11 @@ impl Writer {
         self
     }
 
+    fn u128(&mut self, value: u128) -> &mut Writer {
+        self.0.extend_from_slice(&value.to_le_bytes());
+        self
+    }
+
     fn data(&mut self, data: &[u8]) {
         let data = &data[..data.len().min(MAX_DATA)];
         self.u16(data.len() as u16).0.extend_from_slice(data);
@@ -338,6 +426,14 @@ impl<'a> Reader<'a> {
 
     fn u64(&mut self) -> Option<u64> {
         Some(u64::from_le_bytes(self.take(8)?.try_into().ok()?))
+    }
+
+    fn u128(&mut self) -> Option<u128> {
+        Some(u128::from_le_bytes(self.take(16)?.try_into().ok()?))
+    }
+
+    fn with(&mut self, all: u16) -> Option<With> {
+        self.u16().filter(|bits| bits & !all == 0).map(With)
     }
 
     fn flag(&mut self) -> Option<bool> {
@@ -381,8 +477,18 @@ mod tests {
 
     fn packets() -> Vec<Packet> {
         vec![
-            Packet::Request { ring: 16384, port: 9, qos: 1, hello: hello(), data: vec![1; MAX_DATA] },
-            Packet::Accept { hello: hello(), cma: true, data: vec![] },
+            Packet::Request {
+                with: With(13),
+                ring: 16384,
+                place: Place { slab: 1, slots: 2, slot: 3, turn: 4 },
+                port: 9,
+                qos: 1,
+                hello: hello(),
+                holds: Holds { device: 5 << 70, queues: [6, 7, 8, 9] },
+                data: vec![1; MAX_DATA],
+            },
+            Packet::Accept { with: With(6), hello: hello(), cma: true, data: vec![] },
+            Packet::Again,
             Packet::Confirm { cma: false },
             Packet::Reject { consumer: true, data: vec![3] },
             Packet::Disconnect,
@@ -410,7 +516,7 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 16 } else { 2000 }, failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn any_bytes_decode_to_nothing_or_to_what_encodes_to_them(which in 0usize..9, changes in prop::collection::vec((0usize..400, any::<u8>()), 0..6)) {
+        fn any_bytes_decode_to_nothing_or_to_what_encodes_to_them(which in 0usize..10, changes in prop::collection::vec((0usize..400, any::<u8>()), 0..6)) {
             let mut bytes = packets()[which].encode();
             for (at, value) in changes {
                 let at = at % bytes.len();

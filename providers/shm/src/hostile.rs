@@ -6,16 +6,17 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use dat_plugin::host::{Listener, Remote};
-use dat_plugin::{Completion, EventKind, Opcode, PostFlag, Status};
+use dat_plugin::{Completion, ConnectParam, EventKind, Opcode, PostFlag, Status};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::board::{Boards, Map};
 use crate::common::{End, Host, LIMIT, connect};
-use crate::handshake::{self, Hello, Packet, Received};
+use crate::handshake::{self, Hello, Holds, Packet, Received, With};
 use crate::memory::KeyTable;
 use crate::ring::{Memory, UNIT};
 use crate::segment::{RingMemory, Segment};
+use crate::slab::{Place, Slot};
 use crate::tx::kind;
 
 const RING: usize = 16384;
@@ -24,7 +25,6 @@ const RING: usize = 16384;
 struct Attacker {
     socket: OwnedFd,
     segment: Segment,
-    memory: OwnedFd,
     keys: KeyTable,
     boards: Boards,
 }
@@ -36,16 +36,31 @@ impl Attacker {
             rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
         let name = SocketAddrUnix::new_abstract_name(format!("dat-shm/default/{port}").as_bytes()).unwrap();
         rustix::net::connect(&socket, &name).unwrap();
-        let (segment, memory) = Segment::create(RING).unwrap();
-        Attacker { socket, segment, memory, keys: KeyTable::new().unwrap(), boards: Boards::new().unwrap() }
+        let segment = Segment::new(Slot::single(RING).unwrap());
+        Attacker { socket, segment, keys: KeyTable::new().unwrap(), boards: Boards::new().unwrap() }
     }
 
     fn hello() -> Hello {
         Hello { device: 1, domain: 7, port: 5, reads_in: 8, ..Hello::default() }
     }
 
+    /// A request with everything but queues, for the only place of a file.
     fn request(port: u64) -> Packet {
-        Packet::Request { ring: RING as u32, port, qos: 0, hello: Attacker::hello(), data: vec![] }
+        Packet::Request {
+            with: With(With::MEMORY.0 | With::DEVICE.0),
+            ring: RING as u32,
+            place: Place { slab: 1, slots: 1, slot: 0, turn: 1 },
+            port,
+            qos: 0,
+            hello: Attacker::hello(),
+            holds: Holds::default(),
+            data: vec![],
+        }
+    }
+
+    /// The descriptors that go with it.
+    fn fds(&self) -> [BorrowedFd<'_>; 3] {
+        [self.segment.slot().slab().fd(), self.keys.fd(), self.boards.fd()]
     }
 
     fn send(&self, packet: &Packet, fds: &[BorrowedFd<'_>]) {
@@ -75,7 +90,7 @@ impl Attacker {
         let listener = host.device.listen(0, 1).unwrap();
         let attacker = Attacker::new(listener.port());
         let request = Attacker::request(listener.port());
-        attacker.send(&request, &[attacker.memory.as_fd(), attacker.keys.fd(), attacker.boards.fd()]);
+        attacker.send(&request, &attacker.fds());
         let asked = host.wait(EventKind::REQUEST);
         end.channel.accept(asked.request, b"").unwrap();
         attacker.mark();
@@ -218,10 +233,7 @@ fn answers_to_questions_nobody_asked_break_the_connection() {
         let end = host.end(2);
         let listener = host.device.listen(0, 1).unwrap();
         let attacker = Attacker::new(listener.port());
-        attacker.send(
-            &Attacker::request(listener.port()),
-            &[attacker.memory.as_fd(), attacker.keys.fd(), attacker.boards.fd()],
-        );
+        attacker.send(&Attacker::request(listener.port()), &attacker.fds());
         let asked = host.wait(EventKind::REQUEST);
         end.channel.accept(asked.request, b"").unwrap();
         attacker.send(&Packet::Confirm { cma: true }, &[]);
@@ -240,7 +252,8 @@ fn answers_to_questions_nobody_asked_break_the_connection() {
 fn packets_out_of_turn_break_the_connection() {
     let packets = [
         Attacker::request(1),
-        Packet::Accept { hello: Attacker::hello(), cma: true, data: vec![] },
+        Packet::Accept { with: With::default(), hello: Attacker::hello(), cma: true, data: vec![] },
+        Packet::Again,
         Packet::Confirm { cma: true },
         Packet::Reject { consumer: true, data: vec![] },
         Packet::MapReply { map: 1, write: true, len: 4096, ok: false },
@@ -320,7 +333,7 @@ fn segments_that_are_not_what_they_should_be_are_not_mapped() {
         rustix::fs::fcntl_add_seals(&fd, seals).unwrap();
         fd
     };
-    let full = rustix::fs::fstat(&Segment::create(RING).unwrap().1).unwrap().st_size as u64;
+    let full = Segment::bytes(RING) as u64;
     let sealed = SealFlags::SHRINK | SealFlags::GROW;
     let files: [OwnedFd; 6] = [
         memfd(full, SealFlags::empty()),
@@ -344,6 +357,131 @@ fn segments_that_are_not_what_they_should_be_are_not_mapped() {
         assert_eq!(host.wait(EventKind::ACCEPT_FAILED).user, 2);
         attacker.wait_closed(&mut host);
         assert!(host.events().is_empty());
+    }
+}
+
+#[test]
+fn what_is_not_known_must_be_sent_and_is_asked_for_once() {
+    let mut host = Host::open(&[]);
+    let listener = host.device.listen(0, 1).unwrap();
+    let leaving_out = |with: u16| {
+        let mut request = Attacker::request(listener.port());
+        let Packet::Request { with: said, hello, .. } = &mut request else { unreachable!() };
+        (*said, hello.device) = (With(with), 77);
+        request
+    };
+    for resent in [0, With::MEMORY.0] {
+        let attacker = Attacker::new(listener.port());
+        attacker.send(&leaving_out(0), &[]);
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            host.pump();
+            match handshake::receive(&attacker.socket) {
+                Received::Packet(Packet::Again, fds) if fds.is_empty() => break,
+                Received::Empty => assert!(Instant::now() < deadline, "no answer"),
+                other => panic!("{other:?}"),
+            }
+        }
+        // It still leaves out what is not known.
+        attacker.send(&leaving_out(resent), &attacker.fds()[..resent as usize]);
+        attacker.wait_closed(&mut host);
+        assert!(host.events().is_empty());
+    }
+    // A device, but not its memory: nothing that makes sense.
+    let attacker = Attacker::new(listener.port());
+    attacker.send(&leaving_out(With::DEVICE.0), &attacker.fds()[1..]);
+    attacker.wait_closed(&mut host);
+}
+
+#[test]
+fn places_that_are_none_are_not_mapped() {
+    let places = [
+        Place { slab: 1, slots: 1, slot: 1, turn: 1 },
+        Place { slab: 1, slots: 0, slot: 0, turn: 1 },
+        Place { slab: 1, slots: 1, slot: u32::MAX, turn: 1 },
+        Place { slab: 1, slots: 2, slot: 0, turn: 1 },
+        Place { slab: 1, slots: u32::MAX, slot: 0, turn: 1 },
+    ];
+    for place in places {
+        let mut host = Host::open(&[]);
+        let listener = host.device.listen(0, 1).unwrap();
+        let attacker = Attacker::new(listener.port());
+        let mut request = Attacker::request(listener.port());
+        if let Packet::Request { place: said, .. } = &mut request {
+            *said = place;
+        }
+        attacker.send(&request, &attacker.fds());
+        let asked = host.wait(EventKind::REQUEST);
+        let end = host.end(2);
+        end.channel.accept(asked.request, b"").unwrap();
+        assert_eq!(host.wait(EventKind::ACCEPT_FAILED).user, 2, "{place:?}");
+        attacker.wait_closed(&mut host);
+    }
+}
+
+/// Two connections in one place: both may be nonsense, nothing else comes of it.
+#[test]
+fn a_place_that_is_given_twice_harms_nobody() {
+    let mut host = Host::open(&[]);
+    let listener = host.device.listen(0, 1).unwrap();
+    let attacker = Attacker::new(listener.port());
+    let second = Attacker::new(listener.port());
+    let mut ends = Vec::new();
+    for (user, socket) in [(2, &attacker), (3, &second)] {
+        socket.send(&Attacker::request(listener.port()), &attacker.fds());
+        let asked = host.wait(EventKind::REQUEST);
+        let end = host.end(user);
+        end.channel.accept(asked.request, b"").unwrap();
+        socket.mark();
+        socket.send(&Packet::Confirm { cma: false }, &[]);
+        host.wait(EventKind::ESTABLISHED);
+        ends.push(end);
+    }
+    let area = host.area(4096);
+    let mut out = [Completion::default(); 8];
+    for round in 0..100 {
+        for end in &ends {
+            end.post_send(round, &[area.seg(0, 2048)]);
+            end.post_recv(round, &[area.seg(2048, 2048)]);
+            end.recv.poll(&mut out);
+            end.send.poll(&mut out);
+        }
+        host.pump();
+    }
+    drop(ends);
+    let mut other = Host::open(&[]);
+    let (from, to) = (other.end(1), host.end(4));
+    host.events();
+    connect(&mut other, &mut host, &from, &to);
+}
+
+/// A listener that wants to be told everything twice, or sends nothing of what it is.
+#[test]
+fn a_listener_that_answers_nonsense_is_refused() {
+    let answers: [fn() -> Packet; 3] = [
+        || Packet::Again,
+        || Packet::Accept { with: With::default(), hello: Attacker::hello(), cma: true, data: vec![] },
+        || Packet::Accept { with: With::DEVICE, hello: Attacker::hello(), cma: true, data: vec![] },
+    ];
+    for answer in answers {
+        let mut host = Host::open(&[]);
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket =
+            rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+        let port = 1_000_000 + u64::from(std::process::id());
+        let name = SocketAddrUnix::new_abstract_name(format!("dat-shm/default/{port}").as_bytes()).unwrap();
+        rustix::net::bind(&socket, &name).unwrap();
+        rustix::net::listen(&socket, 4).unwrap();
+        let end = host.end(1);
+        let addr = host.device.attr().address;
+        end.channel.connect(&ConnectParam { addr, port, qos: 0, data: b"" }).unwrap();
+        let taken = rustix::net::accept_with(&socket, flags).unwrap();
+        let Received::Packet(Packet::Request { with, .. }, fds) = handshake::receive(&taken) else {
+            panic!("no request");
+        };
+        assert_eq!((with.0, fds.len()), (15, 5), "everything, because nothing is known");
+        handshake::send(&taken, &answer(), &[]).unwrap();
+        assert_eq!(host.wait(EventKind::REFUSED).user, 1);
     }
 }
 

@@ -1,9 +1,10 @@
 //! The shared-memory provider: processes of one host.
 //!
 //! # How it works
-//! Each connection has a sealed `memfd` with rings for both directions, passed over a Unix socket that stays open for
-//! control and tells of the peer's death. Posting and polling run on the caller's thread and make no system call.
-//! Connecting, stopping, and work for a peer whose application is away run in `poll_events`.
+//! Each connection has rings for both directions in a sealed `memfd`, and a Unix socket that stays open for control and
+//! tells of the peer's death. What two devices have of each other is kept for the next connection. Posting and polling
+//! run on the caller's thread and make no system call. Connecting, stopping, and work for a peer whose application is
+//! away run in `poll_events`.
 //!
 //! # Who checks what
 //! The engine checked local segments. What comes from a peer, over the socket or through memory, is checked here, and
@@ -14,8 +15,9 @@
 //! DAT's states, cookies, events and flushing: the engine's.
 //!
 //! # Modules
-//! [`ring`] is arithmetic, [`segment`] the shared layout, [`handshake`] the socket's packets; `tx` and `rx` are the two
-//! halves of a channel's data path, `one_sided` the ways to reach a peer's memory.
+//! [`ring`] is arithmetic, [`segment`] the shared layout, [`slab`] where segments come from, [`handshake`] the socket's
+//! packets, [`peer`] what is known of another device; `tx` and `rx` are the two halves of a channel's data path,
+//! `one_sided` the ways to reach a peer's memory.
 
 mod address;
 mod board;
@@ -34,6 +36,7 @@ mod queue;
 mod ring;
 mod rx;
 mod segment;
+mod slab;
 mod srq;
 mod timer;
 mod tx;

@@ -40,25 +40,18 @@ impl Link {
     #[allow(clippy::too_many_arguments, reason = "a handshake's parts")]
     pub(crate) fn new(
         chan: &Chan,
-        segment: Segment,
+        peer: Arc<Peer>,
+        mut segment: Segment,
         socket: Arc<OwnedFd>,
         token: u64,
-        pid: u32,
         hello: Hello,
-        mut fds: impl Iterator<Item = OwnedFd>,
+        queues: [Option<OwnedFd>; 2],
         active: bool,
     ) -> Result<Link, (Segment, String)> {
-        let from = [fds.next(), fds.next()];
-        let peer = match chan.dev.peer(pid, hello.device, from) {
-            Ok(peer) => peer,
-            Err(why) => return Err((segment, why)),
-        };
         let mut wakers = [None, None];
-        for (waker, wake) in wakers.iter_mut().zip(&hello.wake) {
-            if wake.queue != 0
-                && let Some(fd) = fds.next()
-            {
-                match peer.waker(wake.queue, wake.board, fd) {
+        for ((waker, wake), fd) in wakers.iter_mut().zip(hello.wake).zip(queues) {
+            if wake.queue != 0 {
+                match peer.waker(wake, fd) {
                     Ok(way) => *waker = Some(way),
                     Err(why) => return Err((segment, why)),
                 }
@@ -72,6 +65,15 @@ impl Link {
                 Err(reason) => (false, reason),
             }
         };
+        if active {
+            let slot = segment.slot_mut();
+            slot.taken();
+            if slot.home.is_none() && peer.keeps() {
+                peer.pool.adopt(slot.slab());
+                slot.home = Some(peer.pool.clone());
+            }
+        }
+        peer.linked(1);
         Ok(Link {
             segment,
             peer,
@@ -187,12 +189,14 @@ impl Link {
     }
 }
 
-/// The process at the other end; 0 when it is not visible here.
-pub(crate) fn peer_pid(socket: &OwnedFd) -> Option<u32> {
-    peer_credentials(socket).map(|(pid, _)| pid)
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.peer.linked(-1);
+        self.peer.leave();
+    }
 }
 
-/// Process and user at the other end.
+/// Process and user at the other end; the process is 0 when it is not visible here.
 pub(crate) fn peer_credentials(socket: &OwnedFd) -> Option<(u32, u32)> {
     let mut cred = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;

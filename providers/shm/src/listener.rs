@@ -10,10 +10,12 @@ use dat_plugin::{Event, EventKind, Failure, Listener, Status};
 use rustix::net::{SocketFlags, accept_with, bind, listen};
 
 use crate::device::{Dev, Source};
-use crate::handshake::{self, Hello, Packet, Received};
+use crate::handshake::{self, Hello, Holds, Packet, Parts, Received};
 use crate::link::peer_credentials;
 use crate::memory::random;
+use crate::peer::{Peer, Waker};
 use crate::segment::RING_RANGE;
+use crate::slab::{Place, Slab};
 
 /// A port being listened on.
 pub struct ShmListener {
@@ -39,14 +41,23 @@ pub(crate) struct Incoming {
     /// The request, once it came; handed out as an event then.
     pub(crate) asked: Option<Asked>,
     told: bool,
+    /// It was asked to say everything.
+    whole: bool,
+    /// Its socket is in the epoll set.
+    pub(crate) registered: bool,
 }
 
 /// A checked request.
 pub(crate) struct Asked {
     pub(crate) ring: usize,
-    pub(crate) segment: OwnedFd,
+    pub(crate) place: Place,
     pub(crate) hello: Hello,
-    pub(crate) fds: Vec<OwnedFd>,
+    pub(crate) holds: Holds,
+    pub(crate) parts: Parts,
+    /// What did not come with it because it is here.
+    pub(crate) peer: Option<Arc<Peer>>,
+    _slab: Option<Arc<Slab>>,
+    _wakers: [Option<Arc<Waker>>; 2],
 }
 
 /// Connections a listener's socket keeps until the event thread takes them.
@@ -82,8 +93,9 @@ impl Listener for ShmListener {
 }
 
 impl Listening {
-    /// Takes in who knocked.
-    pub(crate) fn ready(&self, dev: &Dev) {
+    /// Takes in who knocked, one at a time: the socket stays readable while there are more, and to ask for one that is not
+    /// there costs more than being called again.
+    pub(crate) fn ready(&self, dev: &Arc<Dev>) {
         let accept = || accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK);
         loop {
             let socket = match accept() {
@@ -109,14 +121,18 @@ impl Listening {
                 continue;
             }
             let deadline = Instant::now() + Duration::from_millis(dev.params.handshake_timeout_ms);
-            let token = dev.new_token();
-            let (user, port) = (self.user, self.port);
-            let incoming = Incoming { socket, pid, user, port, deadline, asked: None, told: false };
-            if let Err(error) = dev.add_incoming(token, incoming) {
-                tracing::warn!(%error, "epoll");
-                continue;
-            }
-            dev.timer.handshake(deadline);
+            let incoming = Incoming {
+                socket,
+                pid,
+                user: self.user,
+                port: self.port,
+                deadline,
+                asked: None,
+                told: false,
+                whole: false,
+                registered: false,
+            };
+            return dev.arrived(incoming);
         }
     }
 }
@@ -132,25 +148,29 @@ pub(crate) enum Verdict {
 
 impl Incoming {
     /// Something arrived.
-    pub(crate) fn ready(&mut self, token: u64) -> Verdict {
+    pub(crate) fn ready(&mut self, dev: &Dev, token: u64) -> Verdict {
         match handshake::receive(&self.socket) {
             Received::Empty => Verdict::Keep,
-            Received::Packet(Packet::Request { ring, port, qos, hello, data }, fds) if !self.told => {
+            Received::Packet(Packet::Request { with, ring, place, port, qos, hello, holds, data }, fds)
+                if !self.told =>
+            {
                 let ring = ring as usize;
                 let sound = port == self.port && RING_RANGE.contains(&ring) && ring.is_power_of_two();
-                if !sound || fds.len() != 1 + hello.fds() {
+                let Some(parts) = Parts::new(with, fds).filter(|parts| sound && is_sound(parts, &hello))
+                else {
                     tracing::warn!(port, "a malformed connection request is dropped");
                     return Verdict::Drop;
-                }
-                let mut fds = fds.into_iter();
-                let Some(segment) = fds.next() else { return Verdict::Drop };
+                };
                 let mut event = Event::new(EventKind::REQUEST, self.user).with_data(&data);
                 event.request = token;
                 event.port = port;
                 event.qos = qos;
                 event.peer = hello.addr.0;
                 event.peer_port = hello.port;
-                self.asked = Some(Asked { ring, segment, hello, fds: fds.collect() });
+                let Some(asked) = complete(dev, self.pid, ring, place, hello, holds, parts) else {
+                    return self.again();
+                };
+                self.asked = Some(asked);
                 self.told = true;
                 Verdict::Tell(Box::new(event))
             }
@@ -167,6 +187,17 @@ impl Incoming {
                 tracing::warn!(port = self.port, "a connection that speaks out of turn is dropped");
                 self.misbehaved()
             }
+        }
+    }
+
+    /// Something was left out that is not here.
+    fn again(&mut self) -> Verdict {
+        if std::mem::replace(&mut self.whole, true) {
+            return Verdict::Drop;
+        }
+        match handshake::send(&self.socket, &Packet::Again, &[]) {
+            Ok(()) => Verdict::Keep,
+            Err(_) => Verdict::Drop,
         }
     }
 
@@ -189,6 +220,41 @@ impl Incoming {
     pub(crate) fn deadline(&self) -> Instant {
         self.deadline
     }
+}
+
+/// A device nobody knows comes with all it has, and a queue that is none with nothing.
+fn is_sound(parts: &Parts, hello: &Hello) -> bool {
+    let mut queues = parts.queues.iter().zip(&hello.wake);
+    match parts.device {
+        Some(_) => parts.memory.is_some() && queues.all(|(fd, wake)| fd.is_some() == (wake.queue != 0)),
+        None => queues.all(|(fd, wake)| fd.is_none() || wake.queue != 0),
+    }
+}
+
+/// The request with what was left out of it; `None` when that is not here any more.
+fn complete(
+    dev: &Dev,
+    pid: u32,
+    ring: usize,
+    place: Place,
+    hello: Hello,
+    holds: Holds,
+    parts: Parts,
+) -> Option<Asked> {
+    let (mut peer, mut _slab, mut _wakers) = (None, None, [None, None]);
+    if parts.device.is_none() {
+        let known = dev.peers.known(pid, hello.device)?;
+        if parts.memory.is_none() {
+            _slab = Some(known.known_slab(ring, place)?);
+        }
+        for ((waker, wake), fd) in _wakers.iter_mut().zip(&hello.wake).zip(&parts.queues) {
+            if fd.is_none() && wake.queue != 0 {
+                *waker = Some(known.known_waker(wake.queue)?);
+            }
+        }
+        peer = Some(known);
+    }
+    Some(Asked { ring, place, hello, holds, parts, peer, _slab, _wakers })
 }
 
 fn bound(dev: &Dev, port: u64) -> Result<OwnedFd, Failure> {

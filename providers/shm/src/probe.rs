@@ -1,11 +1,13 @@
 //! What this provider could use here, each tried for real.
 
+use std::sync::Arc;
+
 use dat_plugin::{Access, Config, Probe};
 
 use crate::memory::KeyTable;
 use crate::one_sided::try_nonce;
 use crate::params::{HugePages, Params};
-use crate::segment::Segment;
+use crate::slab::{Slab, Slot};
 use crate::wait;
 
 pub(crate) fn candidates(config: &Config) -> Vec<Probe> {
@@ -29,8 +31,10 @@ fn verdict(candidate: &str, outcome: Result<String, String>) -> Probe {
 }
 
 fn memfd(ring: usize) -> Result<String, String> {
-    let (_segment, fd) = Segment::create(ring).map_err(|error| format!("no sealed memfd: {error}"))?;
-    Segment::open(&fd, ring)?;
+    let slot = Slot::single(ring).map_err(|error| format!("no sealed memfd: {error}"))?;
+    let fd = slot.slab().fd().try_clone_to_owned().map_err(|error| error.to_string())?;
+    let twice = Arc::new(Slab::open(fd, ring, slot.place())?);
+    Slot::given(&twice, slot.place())?;
     Ok(format!("a sealed memfd with rings of {} KiB was made and mapped twice", ring / 1024))
 }
 

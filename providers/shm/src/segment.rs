@@ -3,17 +3,19 @@
 //! Everything a side writes is on cache lines only it writes. The connecting side is side 0.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::ptr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::ring::{Memory, UNIT};
+use crate::slab::Slot;
 
 const CONTROL: usize = 4096;
 const SIDE: usize = 1024;
+/// Behind both sides' parts: see [`crate::slab`].
+pub(crate) const LEFT: usize = 2 * SIDE;
 
 /// Smallest and largest ring.
 pub(crate) const RING_RANGE: std::ops::RangeInclusive<usize> = 4096..=16 << 20;
@@ -45,12 +47,12 @@ pub(crate) struct Side {
 /// A mapped segment.
 pub(crate) struct Segment {
     base: *mut u8,
-    len: usize,
     ring: usize,
     answers: usize,
     /// 0 for the connecting side.
     role: usize,
-    owner: u32,
+    /// Keeps the memory, and gives it back.
+    slot: Slot,
 }
 
 // SAFETY: plain memory, accessed through atomics and copies.
@@ -69,7 +71,7 @@ unsafe impl Send for RingMemory {}
 
 impl Segment {
     /// Bytes of a segment with rings of `ring` bytes.
-    fn bytes(ring: usize) -> usize {
+    pub(crate) fn bytes(ring: usize) -> usize {
         CONTROL + 2 * ring + 2 * Segment::answers(ring)
     }
 
@@ -77,41 +79,19 @@ impl Segment {
         (ring / 2).max(4096)
     }
 
-    /// A new one, with its descriptor for the peer.
-    pub(crate) fn create(ring: usize) -> io::Result<(Segment, OwnedFd)> {
-        let len = Segment::bytes(ring);
-        let fd = rustix::fs::memfd_create("dat-shm", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        rustix::fs::ftruncate(&fd, len as u64)?;
-        // Room is taken now, so that a full memory is an error here and not a signal later.
-        rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, len as u64)?;
-        rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-        let segment = Segment::map(&fd, len, ring, 0)?;
-        Ok((segment, fd))
+    pub(crate) fn new(slot: Slot) -> Segment {
+        let ring = slot.ring();
+        let role = usize::from(slot.is_accepting());
+        Segment { base: slot.base(), ring, answers: Segment::answers(ring), role, slot }
     }
 
-    /// The one a peer sent. Everything about it is checked before it is mapped.
-    pub(crate) fn open(fd: &OwnedFd, ring: usize) -> Result<Segment, String> {
-        if !ring.is_power_of_two() || !RING_RANGE.contains(&ring) {
-            return Err(format!("rings of {ring} bytes"));
-        }
-        let seals = rustix::fs::fcntl_get_seals(fd).map_err(|e| format!("no memory descriptor: {e}"))?;
-        if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) {
-            return Err("a memory descriptor without seals against resizing".into());
-        }
-        let len = Segment::bytes(ring);
-        let stat = rustix::fs::fstat(fd).map_err(|e| format!("fstat: {e}"))?;
-        if stat.st_size != len as i64 {
-            return Err(format!("a segment of {} bytes in place of {len}", stat.st_size));
-        }
-        // A hole would be filled on access, and that may fail with a signal; here it is an error.
-        rustix::fs::fallocate(fd, FallocateFlags::empty(), 0, len as u64)
-            .map_err(|e| format!("fallocate: {e}"))?;
-        Segment::map(fd, len, ring, 1).map_err(|e| format!("mmap: {e}"))
+    /// The memory it is in.
+    pub(crate) fn slot(&self) -> &Slot {
+        &self.slot
     }
 
-    fn map(fd: &OwnedFd, len: usize, ring: usize, role: usize) -> io::Result<Segment> {
-        let base = map_shared(fd, len, true)?;
-        Ok(Segment { base, len, ring, answers: Segment::answers(ring), role, owner: std::process::id() })
+    pub(crate) fn slot_mut(&mut self) -> &mut Slot {
+        &mut self.slot
     }
 
     /// What this side writes.
@@ -151,14 +131,8 @@ impl Segment {
     }
 
     fn at(&self, offset: usize) -> RingMemory {
-        // SAFETY: inside the mapping by construction of its length.
+        // SAFETY: inside the slot by construction of its length.
         RingMemory { base: unsafe { self.base.add(offset) } }
-    }
-}
-
-impl Drop for Segment {
-    fn drop(&mut self) {
-        unmap(self.base, self.len, self.owner);
     }
 }
 

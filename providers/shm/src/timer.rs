@@ -2,6 +2,7 @@
 //! run into their deadlines. One timer descriptor a device, set only while there is something to wait for.
 
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -13,8 +14,13 @@ use crate::channel::Chan;
 const SOON: Duration = Duration::from_micros(500);
 const LATE: Duration = Duration::from_millis(16);
 
+/// How often things that no connection uses are looked at, until there are none.
+const SWEEP: Duration = Duration::from_millis(200);
+
 pub(crate) struct Timers {
     pub(crate) fd: Timer,
+    /// A sweep is due some time.
+    sweeping: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -25,6 +31,7 @@ struct State {
     patience: Vec<Weak<Chan>>,
     patience_due: Option<Instant>,
     handshake_due: Option<Instant>,
+    sweep_due: Option<Instant>,
     /// What the descriptor is set to.
     set: Option<Instant>,
 }
@@ -38,7 +45,7 @@ struct Watched {
 
 impl Timers {
     pub(crate) fn new() -> io::Result<Timers> {
-        Ok(Timers { fd: Timer::new()?, state: Mutex::default() })
+        Ok(Timers { fd: Timer::new()?, sweeping: AtomicBool::new(false), state: Mutex::default() })
     }
 
     /// Looks after a channel until it needs it no more.
@@ -64,11 +71,26 @@ impl Timers {
         self.set(&mut state, false);
     }
 
-    /// The descriptor is readable: does what is due. `handshakes` drops late ones and gives the next deadline.
-    pub(crate) fn expired(&self, patience: Duration, handshakes: impl FnOnce(Instant) -> Option<Instant>) {
+    /// Has what no connection uses looked at in a while.
+    pub(crate) fn sweep(&self) {
+        if !self.sweeping.swap(true, Ordering::AcqRel) {
+            let mut state = self.state();
+            state.sweep_due = Some(Instant::now() + SWEEP);
+            self.set(&mut state, false);
+        }
+    }
+
+    /// The descriptor is readable: does what is due. `handshakes` drops late ones and gives the next deadline; `sweep` says
+    /// whether there is something for another sweep.
+    pub(crate) fn expired(
+        &self,
+        patience: Duration,
+        handshakes: impl FnOnce(Instant) -> Option<Instant>,
+        sweep: impl FnOnce() -> bool,
+    ) {
         self.fd.drain();
         let now = Instant::now();
-        let (due, waiting, look) = {
+        let (due, waiting, look, sweeps) = {
             let mut state = self.state();
             state.set = None;
             let (due, rest) = std::mem::take(&mut state.watched).into_iter().partition(|one| one.due <= now);
@@ -84,7 +106,12 @@ impl Timers {
             if look {
                 state.handshake_due = None;
             }
-            (due, waiting, look)
+            let sweeps = state.sweep_due.is_some_and(|at| at <= now);
+            if sweeps {
+                state.sweep_due = None;
+                self.sweeping.store(false, Ordering::Release);
+            }
+            (due, waiting, look, sweeps)
         };
         for chan in waiting {
             chan.check_patience(patience);
@@ -99,6 +126,9 @@ impl Timers {
             }
         }
         let next = if look { handshakes(now) } else { None };
+        if sweeps && sweep() {
+            self.sweep();
+        }
         let mut state = self.state();
         state.watched.extend(rest);
         state.handshake_due = match (state.handshake_due, next) {
@@ -121,6 +151,7 @@ impl Timers {
             .map(|one| one.due)
             .chain(state.patience_due)
             .chain(state.handshake_due)
+            .chain(state.sweep_due)
             .min();
         let Some(first) = first else { return };
         if always || state.set.is_none_or(|set| first < set) {

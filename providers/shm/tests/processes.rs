@@ -17,11 +17,12 @@ fn main() {
     if args.get(1).is_some_and(|arg| arg == "--peer") {
         return peer(&args[2], &args[3..]);
     }
-    let tests: [(&str, fn()); 5] = [
+    let tests: [(&str, fn()); 6] = [
         ("messages_echo", messages_echo),
         ("one_sided_by_each_mechanism", one_sided_by_each_mechanism),
         ("a_killed_peer_breaks_the_connection_soon", a_killed_peer_breaks_the_connection_soon),
         ("a_killed_peer_leaves_nothing_behind", a_killed_peer_leaves_nothing_behind),
+        ("a_peer_that_dies_while_nothing_is_connected_is_forgotten", a_forgotten_peer),
         ("a_child_made_by_fork_gets_an_error", a_child_made_by_fork_gets_an_error),
     ];
     for (name, test) in tests {
@@ -52,11 +53,13 @@ impl Peer {
         line.split_whitespace().map(|word| word.parse().unwrap()).collect()
     }
 
-    fn connect(&mut self, host: &mut Host, end: &End) {
+    /// Gives the port.
+    fn connect(&mut self, host: &mut Host, end: &End) -> u64 {
         let port = self.numbers()[0];
         let addr = host.device.attr().address;
         end.channel.connect(&ConnectParam { addr, port, qos: 0, data: b"" }).unwrap();
         host.wait(EventKind::ESTABLISHED);
+        port
     }
 
     fn finish(mut self) {
@@ -75,9 +78,12 @@ impl Drop for Peer {
 /// The other process: accepts one connection and echoes, or offers memory, until it is told to end.
 fn peer(mode: &str, params: &[String]) {
     let params: Vec<(&str, &str)> = params.iter().map(|param| param.split_once('=').unwrap()).collect();
+    // Where to listen is told beside the provider's parameters; 0 is anywhere.
+    let (listen, params): (Vec<_>, Vec<_>) = params.into_iter().partition(|(key, _)| *key == "listen");
+    let port = listen.first().map_or(0, |(_, port)| port.parse().unwrap());
     let mut host = Host::open(&params);
     let end = host.end(2);
-    let listener = host.device.listen(0, 1).unwrap();
+    let listener = host.device.listen(port, 1).unwrap();
     println!("{}", listener.port());
     let request = host.wait(EventKind::REQUEST);
     end.channel.accept(request.request, b"").unwrap();
@@ -224,6 +230,37 @@ fn a_killed_peer_leaves_nothing_behind() {
         dir.flatten().filter(|entry| entry.file_name().to_string_lossy().contains("dat")).count()
     });
     assert_eq!(named, 0, "nothing has a name in /dev/shm");
+}
+
+/// What is kept of it for the next connection goes with it, and whoever comes to its port is met anew.
+fn a_forgotten_peer() {
+    let count = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let maps = || {
+        std::fs::read_to_string("/proc/self/maps").unwrap().lines().filter(|l| l.contains("dat-shm")).count()
+    };
+    let mut host = Host::open(&[]);
+    let before = (count(), maps());
+    let mut port = 0;
+    for round in 0..3u8 {
+        let end = host.end(1);
+        let mut peer = Peer::start("echo", &[("listen", &port.to_string())]);
+        port = peer.connect(&mut host, &end);
+        let (src, dst) = (host.area(64), host.area(64));
+        let bytes = src.fill(round);
+        assert_eq!(end.post_recv(1, &[dst.seg(0, 64)]), Status::OK);
+        assert_eq!(end.post_send(2, &[src.seg(0, 64)]), Status::OK);
+        assert_ok(&end.received(&mut [&mut host]), 1, 64);
+        assert_eq!(dst.bytes(0, 64), bytes);
+        end.channel.disconnect();
+        drop(end);
+        host.pump();
+        assert!(maps() > before.1, "something is kept");
+        peer.child.kill().unwrap();
+        peer.child.wait().unwrap();
+        drop(peer);
+        host.pump();
+        assert_eq!((count(), maps()), before, "round {round}");
+    }
 }
 
 fn a_child_made_by_fork_gets_an_error() {

@@ -1,6 +1,6 @@
 //! The calls of the engine.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -9,12 +9,14 @@ use dat_plugin::{
     Status,
 };
 
-use super::{End, Phase, SEND, ShmChannel};
+use super::{Attempt, Chan, End, Phase, SEND, ShmChannel};
 use crate::device::Source;
 use crate::handshake::{self, Packet};
 use crate::link::{Link, check_data, no_resource, peer_credentials};
+use crate::listener::Asked;
 use crate::rx::NEVER;
 use crate::segment::Segment;
+use crate::slab::Slot;
 
 impl Channel for ShmChannel {
     fn connect(&self, param: &ConnectParam<'_>) -> Result<(), Failure> {
@@ -26,8 +28,6 @@ impl Channel for ShmChannel {
         if !matches!(*phase, Phase::Idle) {
             return Err(Failure::new(Status::INVALID, "the channel was used for a connection before"));
         }
-        let ring = chan.dev.params.ring_bytes;
-        let (segment, memory) = Segment::create(ring).map_err(|error| no_resource("a segment", &error))?;
         let socket = chan.dev.socket().map_err(|error| no_resource("a socket", &error))?;
         let refused = |why: String| {
             tracing::debug!(port = param.port, "{why}");
@@ -39,8 +39,8 @@ impl Channel for ShmChannel {
             refused(format!("connect: {error}"));
             return Ok(());
         }
-        match peer_credentials(&socket) {
-            Some((_, uid)) if chan.dev.params.users.allow(uid) => {}
+        let pid = match peer_credentials(&socket) {
+            Some((pid, uid)) if chan.dev.params.users.allow(uid) => pid,
             Some((_, uid)) => {
                 *phase = Phase::Stopped;
                 refused(format!("the listener belongs to user {uid}, which allow_users does not name"));
@@ -51,28 +51,46 @@ impl Channel for ShmChannel {
                 refused("the listener does not say who it is".into());
                 return Ok(());
             }
+        };
+        let ring = chan.dev.params.ring_bytes;
+        let mut known = chan.dev.peers.at(param.port, pid);
+        let mut slot = known.as_ref().map_or_else(|| Slot::single(ring), |peer| peer.pool.take(ring));
+        // Memory that others use too goes to the very process it was made for.
+        if let (Some(peer), Ok(taken)) = (&known, &slot)
+            && !taken.is_shared()
+            && !peer.lives()
+        {
+            (known, slot) = (None, Slot::single(ring));
         }
-        let (hello, fds) = chan.hello();
-        let fds: Vec<_> = std::iter::once(memory.as_fd()).chain(fds).collect();
-        let request = Packet::Request {
-            ring: ring as u32,
+        let segment = Segment::new(slot.map_err(|error| no_resource("a segment", &error))?);
+        let Some(me) = chan.me.upgrade() else { return Ok(()) };
+        let socket = Arc::new(socket);
+        let mut attempt = Box::new(Attempt {
+            segment,
+            socket: socket.clone(),
+            token: chan.dev.new_token(),
+            pid,
+            known: known.clone(),
+            _wakers: Vec::new(),
             port: param.port,
             qos: param.qos,
-            hello,
             data: param.data.to_vec(),
-        };
-        if let Err(error) = handshake::send(&socket, &request, &fds) {
+        });
+        if let Err(error) = chan.ask(&mut attempt) {
             *phase = Phase::Stopped;
             refused(format!("the listener went away: {error}"));
             return Ok(());
         }
-        let Some(me) = chan.me.upgrade() else { return Ok(()) };
-        let socket = Arc::new(socket);
-        let token = chan.dev.new_token();
-        *phase = Phase::Connecting { segment, socket: socket.clone(), token };
+        let token = attempt.token;
+        *phase = Phase::Connecting(attempt);
         if let Err(error) = chan.dev.add_source(token, Source::Channel(me), socket.as_fd()) {
             *phase = Phase::Stopped;
             return Err(Failure::os("epoll", &error));
+        }
+        drop(phase);
+        if let Some(peer) = known {
+            // While the other side is at work.
+            peer.pool.prepare(ring, peer.links());
         }
         Ok(())
     }
@@ -85,28 +103,23 @@ impl Channel for ShmChannel {
         if !matches!(*phase, Phase::Idle) {
             return Err(Failure::new(Status::INVALID, "the channel was used for a connection before"));
         }
-        let Some(incoming) = chan.dev.take_request(request) else {
+        let Some(mut incoming) = chan.dev.take_request(request) else {
             return Err(Failure::new(Status::GONE, format!("there is no connection request {request}")));
         };
+        let asked = incoming.asked.take();
+        let (pid, registered) = (incoming.pid, incoming.registered);
+        let socket = Arc::new(incoming.socket);
         let failed = |phase: &mut Phase| {
             *phase = Phase::Stopped;
+            chan.dev.forget(request, socket.as_fd());
             chan.dev.event(chan, Event::new(EventKind::ACCEPT_FAILED, chan.attr.user));
             Ok(())
         };
-        let Some(asked) = incoming.asked else { return failed(&mut phase) };
-        let segment = match Segment::open(&asked.segment, asked.ring) {
-            Ok(segment) => segment,
-            Err(why) => {
-                tracing::warn!("a peer's segment: {why}");
-                return failed(&mut phase);
-            }
-        };
-        let socket = Arc::new(incoming.socket);
-        let fds = asked.fds.into_iter();
-        let link = Link::new(chan, segment, socket.clone(), request, incoming.pid, asked.hello, fds, false);
-        let link = match link {
+        let Some(asked) = asked else { return failed(&mut phase) };
+        let holds = asked.holds;
+        let link = match chan.linked_to(asked, socket.clone(), pid, request) {
             Ok(link) => link,
-            Err((_, why)) => {
+            Err(why) => {
                 tracing::warn!("a peer's request: {why}");
                 return failed(&mut phase);
             }
@@ -114,15 +127,16 @@ impl Channel for ShmChannel {
         let cma = link.cma.load(Ordering::Relaxed);
         let link = chan.link.get_or_init(|| link);
         chan.linked();
-        let (hello, fds) = chan.hello();
-        let answer = Packet::Accept { hello, cma, data: data.to_vec() };
+        let known = holds.device == chan.dev.id;
+        let (hello, with, fds) = chan.hello(!known, |queue| !known || !holds.queues.contains(&queue));
+        let answer = Packet::Accept { with, hello, cma, data: data.to_vec() };
         if let Err(error) = handshake::send(&*link.socket, &answer, &fds) {
             tracing::debug!(%error, "the peer of an accepted request is gone");
             return failed(&mut phase);
         }
         *phase = Phase::Accepting;
         if let Some(me) = chan.me.upgrade()
-            && let Err(error) = chan.dev.add_source(request, Source::Channel(me), socket.as_fd())
+            && let Err(error) = chan.dev.take_over(request, Source::Channel(me), socket.as_fd(), registered)
         {
             *phase = Phase::Stopped;
             return Err(Failure::os("epoll", &error));
@@ -249,5 +263,16 @@ impl Channel for ShmChannel {
         self.0.detach();
         self.0.peek.store((&raw const NEVER).cast_mut(), Ordering::Release);
         self.0.dev.channel_closed();
+    }
+}
+
+impl Chan {
+    /// The accepting side of a connection.
+    fn linked_to(&self, asked: Asked, socket: Arc<OwnedFd>, pid: u32, token: u64) -> Result<Link, String> {
+        let Asked { ring, place, hello, parts, peer, .. } = asked;
+        let peer = self.dev.peer(pid, hello.device, parts.device, peer)?;
+        let slab = peer.slab(ring, place, parts.memory)?;
+        let segment = Segment::new(Slot::given(&slab, place)?);
+        Link::new(self, peer, segment, socket, token, hello, parts.queues, false).map_err(|(_, why)| why)
     }
 }

@@ -18,7 +18,7 @@ impl Chan {
         let event = match (&*self.phase(), end) {
             (Phase::Idle | Phase::Stopped, _) => return,
             (_, End::Local) => None,
-            (Phase::Connecting { .. }, _) => event(EventKind::REFUSED),
+            (Phase::Connecting(_), _) => event(EventKind::REFUSED),
             (Phase::Accepting, _) => event(EventKind::ACCEPT_FAILED),
             (Phase::Live, End::Peer) => event(EventKind::DISCONNECTED),
             (Phase::Live, _) => event(EventKind::BROKEN),
@@ -34,7 +34,13 @@ impl Chan {
                 *phase = Phase::Idle;
                 return;
             }
-            Phase::Connecting { socket, token, .. } => (socket, token),
+            Phase::Connecting(attempt) => {
+                if attempt.known.is_some() {
+                    // What was taken for it may be of no use to anybody now.
+                    self.dev.timer.sweep();
+                }
+                (attempt.socket, attempt.token)
+            }
             Phase::Accepting => match self.link.get() {
                 Some(link) => (link.socket.clone(), link.token),
                 None => return,

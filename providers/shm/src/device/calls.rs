@@ -1,6 +1,6 @@
 //! The calls of the engine.
 
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -171,6 +171,9 @@ impl Device for ShmDevice {
             return Status::INVALID;
         }
         let Some(incoming) = self.0.take_request(request) else { return Status::GONE };
+        if incoming.registered {
+            self.0.forget(request, incoming.socket.as_fd());
+        }
         let packet = Packet::Reject { consumer: reason == RejectReason::CONSUMER, data: data.to_vec() };
         match handshake::send(&incoming.socket, &packet, &[]) {
             Ok(()) if incoming.asked.is_some() => Status::OK,
@@ -202,6 +205,7 @@ impl Device for ShmDevice {
         drop(sources);
         let events = std::mem::take(&mut self.0.events().waiting);
         drop(events);
+        self.0.peers.clear();
         self.0.timer.clear();
     }
 }
@@ -229,8 +233,13 @@ impl ShmDevice {
                 ));
             }
         }
-        let limit = self.attr().max_channels;
-        if self.0.channels.fetch_add(1, Ordering::Relaxed) >= limit {
+        let count = self.0.channels.fetch_add(1, Ordering::Relaxed);
+        // The limit of descriptors changes seldom, so that it is looked at when it seems to be reached.
+        if count >= self.0.room.load(Ordering::Relaxed) {
+            self.0.room.store(self.attr().max_channels, Ordering::Relaxed);
+        }
+        let limit = self.0.room.load(Ordering::Relaxed);
+        if count >= limit {
             self.0.channel_closed();
             let message =
                 format!("there are {limit} channels; see max_channels and the limit of descriptors");
