@@ -122,9 +122,11 @@ impl Progress {
     /// Looks at `evd` on every tick, as long as it has a reason to be.
     pub(crate) fn watch(&self, evd: &Evd) {
         let mut watched = self.watched.lock();
-        if !watched.iter().any(|known| known.0.id == evd.0.id) {
-            watched.push(evd.clone());
+        if watched.iter().any(|known| known.0.id == evd.0.id) {
+            // The next tick is near.
+            return;
         }
+        watched.push(evd.clone());
         drop(watched);
         self.wake();
     }
