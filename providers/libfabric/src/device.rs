@@ -12,12 +12,14 @@ use dat_plugin::{
     Access, Caps, ChannelAttr, Config, Device, DeviceAttr, Event, Failure, Keys, NoSrq, RejectReason,
     SockAddr, Status,
 };
+use dat_sync::Lock;
 use libfabric_sys::Library;
 use parking_lot::Mutex;
 use rustix::event::epoll;
 
 use crate::channel::{Chan, FabricChannel, Page, Phase, check_attr};
 use crate::connect::Connector;
+use crate::cq::Wait;
 use crate::datagrams::Datagrams;
 use crate::endpoint::MAX_SEGMENTS;
 use crate::fabric::{Fabric, version};
@@ -44,7 +46,9 @@ pub struct Dev {
     pub regions: Regions,
     pub windows: Windows,
     pub fabric: Arc<Fabric>,
-    pub reader: Mutex<Reader>,
+    pub reader: Lock<Reader>,
+    /// Channels the engine closed.
+    closed: Mutex<Vec<u32>>,
     next_chan: AtomicU32,
     open_chans: AtomicU32,
     open_queues: AtomicU32,
@@ -53,6 +57,8 @@ pub struct Dev {
     events: Mutex<VecDeque<(Option<Arc<Chan>>, Event)>>,
     /// Channels to look after, because they owe or wait for something.
     listed: Mutex<VecDeque<Arc<Chan>>>,
+    /// One of them waits for the next poll that finds nothing.
+    more: AtomicBool,
     /// Counts polls of queues, so that the event thread sees whether it is needed.
     polls: AtomicU64,
     wait: Waiting,
@@ -66,6 +72,8 @@ struct Waiting {
     ticking: AtomicBool,
     keepalive: Timer,
     seen: AtomicU64,
+    /// Ticks to the next look, while a thread polls all the time.
+    pace: AtomicU32,
     /// Wakes by the fabric in a row that brought nothing.
     idle: AtomicU32,
 }
@@ -74,10 +82,15 @@ const BELL: u64 = 0;
 const TICK: u64 = 1;
 const KEEPALIVE: u64 = 2;
 const EVENTS: u64 = 3;
+/// And those after it: the completion queues.
 const COMPLETIONS: u64 = 4;
 
 /// How often the event thread looks while applications poll, and so keep it from being woken by the fabric.
 const TICK_TIME: Duration = Duration::from_millis(1);
+
+/// Polls within a tick that show that a thread does nothing else, and then the most ticks between two looks.
+const SPINNING: u64 = 64;
+const SLOWEST: u32 = 4;
 
 /// What a device has at most.
 pub const CAPS: Caps = Caps(
@@ -94,6 +107,7 @@ const MAX_READS: u32 = 256;
 
 impl FabricDevice {
     pub(crate) fn open(config: &Config) -> Result<FabricDevice, Failure> {
+        dat_sync::prepare();
         let params = Params::parse(config)?;
         let library = Library::get()
             .map_err(|why| Failure::new(Status::NO_DEVICE, format!("{}: {why}", params.ia_name)))?;
@@ -110,13 +124,15 @@ impl FabricDevice {
             datagrams,
             regions,
             windows: Windows::default(),
-            reader: Mutex::new(Reader::new()),
+            reader: Lock::new(Reader::new()),
+            closed: Mutex::default(),
             next_chan: AtomicU32::new(1),
             open_chans: AtomicU32::new(0),
             open_queues: AtomicU32::new(0),
             watchers: AtomicUsize::new(0),
             events: Mutex::default(),
             listed: Mutex::new(VecDeque::with_capacity(64)),
+            more: AtomicBool::new(false),
             polls: AtomicU64::new(0),
             wait: Waiting::new(&fabric).map_err(|error| Failure::os("descriptors of a device", &error))?,
             fabric,
@@ -152,6 +168,7 @@ impl Waiting {
             ticking: AtomicBool::new(false),
             keepalive: Timer::new()?,
             seen: AtomicU64::new(0),
+            pace: AtomicU32::new(1),
             idle: AtomicU32::new(0),
         };
         let add = |fd: std::os::fd::BorrowedFd<'_>, token, flags| {
@@ -164,7 +181,9 @@ impl Waiting {
             add(fd, EVENTS, epoll::EventFlags::IN)?;
         }
         // Armed only while nobody polls.
-        add(fabric.cq_wait(), COMPLETIONS, epoll::EventFlags::ONESHOT)?;
+        for (fd, token) in fabric.wait_fds().zip(COMPLETIONS..) {
+            add(fd, token, epoll::EventFlags::ONESHOT)?;
+        }
         Ok(this)
     }
 }
@@ -222,14 +241,37 @@ impl Dev {
         Ok(epoll::add(&self.wait.epoll, fd, data, epoll::EventFlags::IN)?)
     }
 
-    /// Somebody polls a queue.
-    pub fn polled(&self) {
-        self.polls.fetch_add(1, Ordering::Relaxed);
+    /// Somebody polls a queue; how many did before, about.
+    pub fn polled(&self) -> u64 {
+        // Some may be lost when several do at once: it is to see whether any do.
+        let before = self.polls.load(Ordering::Relaxed);
+        self.polls.store(before.wrapping_add(1), Ordering::Relaxed);
+        before
     }
 
-    /// Whether a thread may sleep on the fabric's descriptor; `false`: there is something to read.
+    /// A listed channel has something to do that is better done when a poll finds nothing than now.
+    pub fn do_more_later(&self) {
+        self.more.store(true, Ordering::Relaxed);
+    }
+
+    pub fn has_more_to_do(&self) -> bool {
+        self.more.load(Ordering::Relaxed)
+    }
+
+    /// Whether a thread may sleep on the fabric's descriptors; `false`: there is something to read.
     pub fn may_wait(&self) -> bool {
+        self.fabric.watch();
         self.fabric.may_wait_for_completions()
+    }
+
+    /// Somebody begins or ceases to rely on being woken by the fabric.
+    pub fn sleeper(&self, begins: bool) {
+        if let Some(Wait::Sockets(naps)) = self.fabric.near.as_ref().map(|near| &near.wait) {
+            naps.count(begins);
+        }
+        if begins && self.fabric.sleeps_by_clock() {
+            self.tick();
+        }
     }
 
     pub fn queue_closed(&self) {
@@ -249,7 +291,7 @@ impl Dev {
     pub fn channel_closed(&self, chan: &Chan) {
         self.open_chans.fetch_sub(1, Ordering::Relaxed);
         // Goes when libfabric has handed back all its operations, which somebody has to see.
-        self.reader.lock().closed.push(chan.id);
+        self.closed.lock().push(chan.id);
         self.hurry();
     }
 
@@ -261,7 +303,15 @@ impl Dev {
 
     /// Has the event thread look in a millisecond.
     pub fn tick(&self) {
-        if !self.wait.ticking.swap(true, Ordering::AcqRel) && self.wait.tick.set(TICK_TIME).is_err() {
+        self.tick_after(TICK_TIME);
+    }
+
+    fn tick_after(&self, time: Duration) {
+        // Looked at first: this is called for most messages, mostly in vain.
+        if !self.wait.ticking.load(Ordering::Relaxed)
+            && !self.wait.ticking.swap(true, Ordering::AcqRel)
+            && self.wait.tick.set(time).is_err()
+        {
             self.wait.ticking.store(false, Ordering::Release);
             self.wait.bell.signal();
         }
@@ -269,6 +319,7 @@ impl Dev {
 
     /// Looks after the listed channels: says what they owe, tries again what libfabric did not take.
     pub fn look_after_channels(&self, lull: Lull) {
+        self.more.store(false, Ordering::Relaxed);
         let count = self.listed.lock().len();
         for _ in 0..count {
             // One at a time: a channel may list itself again.
@@ -290,6 +341,9 @@ impl Dev {
         if epoll::wait(&self.wait.epoll, rustix::buffer::spare_capacity(&mut ready), Some(&now)).is_err() {
             ready.clear();
         }
+        if self.somebody_else_does_it(&ready) {
+            return 0;
+        }
         let mut by_fabric = false;
         for event in &ready {
             match event.data.u64() {
@@ -299,8 +353,8 @@ impl Dev {
                     self.wait.ticking.store(false, Ordering::Release);
                 }
                 KEEPALIVE => self.look_for_life(),
-                COMPLETIONS => by_fabric = true,
-                _ => {}
+                EVENTS => {}
+                _ => by_fabric = true,
             }
         }
         let mut brought = self.progress_to_the_end();
@@ -315,6 +369,27 @@ impl Dev {
         let count = self.take_events(out);
         self.prepare_to_sleep();
         count
+    }
+
+    /// Whether this is a mere tick while a thread polls all the time: that one does everything, so look again, less often.
+    fn somebody_else_does_it(&self, ready: &[epoll::Event]) -> bool {
+        let ticked = matches!(ready, [event] if event.data.u64() == TICK);
+        let polls = self.polls.load(Ordering::Relaxed).wrapping_sub(self.wait.seen.load(Ordering::Relaxed));
+        if !ticked || polls < SPINNING || self.params.progress == Progress::Tick {
+            self.wait.pace.store(1, Ordering::Relaxed);
+            return false;
+        }
+        if self.datagrams.as_ref().is_some_and(|datagrams| !datagrams.is_idle()) {
+            return false;
+        }
+        self.wait.seen.fetch_add(polls, Ordering::Relaxed);
+        self.fabric.do_not_watch();
+        let pace = self.wait.pace.load(Ordering::Relaxed);
+        self.wait.pace.store((pace * 2).min(SLOWEST), Ordering::Relaxed);
+        self.wait.tick.drain();
+        self.wait.ticking.store(false, Ordering::Release);
+        self.tick_after(TICK_TIME * pace);
+        true
     }
 
     /// Takes completions until there are none, within reason.
@@ -354,11 +429,13 @@ impl Dev {
         if busy_for_nothing {
             self.wait.idle.store(0, Ordering::Relaxed);
         }
-        if polled
-            || busy_for_nothing
-            || self.params.progress == Progress::Tick
-            || !self.listed.lock().is_empty()
-        {
+        let by_clock = self.params.progress == Progress::Tick
+            || (self.fabric.sleeps_by_clock() && !self.chans.lock().is_empty());
+        if polled || busy_for_nothing || by_clock || !self.listed.lock().is_empty() {
+            if polled {
+                // From now on messages wake nobody, unless somebody sleeps.
+                self.fabric.do_not_watch();
+            }
             return self.tick();
         }
         let ports_quiet = self.datagrams.as_ref().is_none_or(|datagrams| datagrams.may_wait(&self.fabric));
@@ -366,9 +443,10 @@ impl Dev {
             return self.wait.bell.signal();
         }
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ONESHOT;
-        let data = epoll::EventData::new_u64(COMPLETIONS);
-        if epoll::modify(&self.wait.epoll, self.fabric.cq_wait(), data, flags).is_err() {
-            self.tick();
+        for (fd, token) in self.fabric.wait_fds().zip(COMPLETIONS..) {
+            if epoll::modify(&self.wait.epoll, fd, epoll::EventData::new_u64(token), flags).is_err() {
+                self.tick();
+            }
         }
     }
 
@@ -393,9 +471,14 @@ impl Dev {
 
     /// Drops channels the engine closed and libfabric knows nothing of any more.
     fn reap(&self) {
-        let mut reader = self.reader.lock();
+        let mut closed = self.closed.lock();
+        if closed.is_empty() {
+            return;
+        }
+        // Nobody is handing completions to channels meanwhile.
+        let reader = self.reader.lock();
         let mut gone = Vec::new();
-        reader.closed.retain(|id| {
+        closed.retain(|id| {
             let mut chans = self.chans.lock();
             let free =
                 chans.get(id).is_none_or(|chan| chan.state.try_lock().is_some_and(|st| st.inflight == 0));
@@ -405,6 +488,7 @@ impl Dev {
             !free
         });
         drop(reader);
+        drop(closed);
         drop(gone);
     }
 

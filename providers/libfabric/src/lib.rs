@@ -25,6 +25,7 @@ mod address;
 mod bells;
 mod channel;
 mod connect;
+mod cq;
 mod datagrams;
 mod device;
 mod endpoint;
