@@ -72,19 +72,20 @@ fn build() -> Result<Vec<PathBuf>, String> {
     let from = [(tree.display().to_string(), "dat"), (home.unwrap_or("/cargo".into()), "cargo")];
     let flags = from.map(|(path, name)| format!("--remap-path-prefix={path}={name}")).join(" ");
     cargo()
-        .args(["build", "--release", "-p", "dat-loopback"])
+        .args(["rustc", "--release", "-p", "dat-loopback", "--lib", "--crate-type", "cdylib"])
         .env("CARGO_TARGET_DIR", &target)
         .env("RUSTFLAGS", flags)
         .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "z")
         .env("CARGO_PROFILE_RELEASE_LTO", "fat")
         .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "1")
-        .env("CARGO_PROFILE_RELEASE_STRIP", "symbols")
         .run()?;
     let rust = target.join("release/libdat_loopback.so");
     let c = target.join("release/libdat_example_c.so");
     let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
     compile_c(&compiler, &c)?;
-    Run::new("strip").args([Path::new("--strip-all"), &c]).run()?;
+    for plugin in [&rust, &c] {
+        Run::new("strip").args([Path::new("--strip-all"), plugin]).run()?;
+    }
     Ok(vec![rust, c])
 }
 
