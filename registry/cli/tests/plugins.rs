@@ -70,6 +70,21 @@ fn a_plugin_that_crashes_or_hangs_is_a_report_and_not_a_crash() {
 }
 
 #[test]
+fn a_file_of_this_folder_is_that_file_and_no_other() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let name = in_c(folder.path(), 0);
+    let name = name.file_name().expect("a name");
+    let run = Command::new(env!("CARGO_BIN_EXE_dat"))
+        .args(["inspect", "--try"])
+        .arg(name)
+        .current_dir(folder.path())
+        .output()
+        .expect("dat starts");
+    let said = String::from_utf8_lossy(&run.stdout);
+    assert!(run.status.success() && said.contains("tried: loads in "), "{said}");
+}
+
+#[test]
 fn stats_shows_the_counters_of_a_running_process() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("plugins.toml");

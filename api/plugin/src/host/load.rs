@@ -143,11 +143,13 @@ impl Plugin {
     pub fn load(path: &Path) -> Result<Plugin, LoadError> {
         let inspection = inspect(path)?;
         inspection.verdict()?;
+        // The very file that was inspected: the dynamic loader looks for a name without a slash elsewhere.
+        let file = path.canonicalize().map_err(LoadError::Unreadable)?;
         // Every symbol resolved now, not in the middle of a run; nothing visible to other libraries; never unloaded.
         let flags = libloading::os::unix::RTLD_NOW | libloading::os::unix::RTLD_LOCAL | RTLD_NODELETE;
         // SAFETY: running the library's constructors is what loading a plugin means; the file passed the checks above,
         // and the registry's for trust.
-        let library = unsafe { libloading::os::unix::Library::open(Some(path), flags) }
+        let library = unsafe { libloading::os::unix::Library::open(Some(&file), flags) }
             .map_err(|error| LoadError::Loader(loader_said(&error)))?;
         let loaded = match &inspection.root {
             Root::Header(symbol) => rust_root(library, symbol, inspection.abi.1)?,

@@ -549,10 +549,19 @@ fn leaks(t: &Bench) -> Outcome {
         round()?;
     }
     // Threads that end take a moment.
-    t.until(&format!("descriptors, threads and mappings to be {start:?} again"), || {
-        let now = before()?;
-        t.doing(format!("descriptors, threads and mappings {now:?} to be {start:?} again"));
+    let mut now = start;
+    let given_back = t.until("what ten connections used to be given back", || {
+        now = before()?;
         Ok(now.0 <= start.0 && now.1 <= start.1 && now.2 <= start.2)
+    });
+    let count = |what: &str, now: usize, start: usize| format!("{now} {what} ({start} before)");
+    given_back.or_else(|_| {
+        let [descriptors, threads, mappings] = [
+            count("descriptors", now.0, start.0),
+            count("threads", now.1, start.1),
+            count("mappings", now.2, start.2),
+        ];
+        fail(format!("after ten connections were closed there are {descriptors}, {threads}, {mappings}"))
     })
 }
 
