@@ -79,7 +79,7 @@ datp_status fail(struct datp_message *message, datp_status status, const char *f
 
 void log_line(uint32_t level, const char *format, ...)
 {
-    static const char target[] = "example_c";
+    static const char target[] = PROVIDER_NAME;
     struct datp_str to = { (const uint8_t *)target, sizeof target - 1 }, text;
     char line[256];
     va_list arguments;
