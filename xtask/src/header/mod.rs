@@ -13,7 +13,15 @@ use crate::root;
 pub const FILE: &str = "include/dat_plugin.h";
 
 /// What is read, in the order it is printed. The traits have the words for the tables' functions.
-const SOURCES: [&str; 4] = ["provider.rs", "wire.rs", "ops.rs", "note.rs"];
+const SOURCES: [&str; 7] = [
+    "provider.rs",
+    "wire/numbers.rs",
+    "wire/request.rs",
+    "wire/event.rs",
+    "wire/attr.rs",
+    "ops.rs",
+    "note.rs",
+];
 
 /// The header's text.
 pub fn text() -> Result<String, String> {

@@ -1,0 +1,103 @@
+//! What devices, channels and shared receive queues can do, and what registering and allocating give.
+
+use abi_stable::StableAbi;
+
+use super::event::SockAddr;
+use super::numbers::Caps;
+
+/// What a device can do. Counts are objects, sizes bytes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, StableAbi)]
+#[allow(missing_docs, reason = "max_X is the most X, per channel where the name says so")]
+pub struct DeviceAttr {
+    pub caps: Caps,
+    /// The device's own address; peers connect to it.
+    pub address: SockAddr,
+    pub max_channels: u32,
+    pub max_queues: u32,
+    pub max_queue_depth: u32,
+    pub max_regions: u32,
+    pub max_requests_per_channel: u32,
+    pub max_recvs_per_channel: u32,
+    /// Segments of a send or receive.
+    pub max_segments: u32,
+    pub max_read_segments: u32,
+    pub max_write_segments: u32,
+    /// Reads a channel may have under way, as initiator and as target.
+    pub max_reads_per_channel: u32,
+    pub max_message: u64,
+    pub max_rdma: u64,
+    pub max_region: u64,
+    /// At request, accept and reject; at most [`crate::MAX_PRIVATE_DATA`].
+    pub max_private_data: u32,
+    /// OR of the quality of service values offered, as DAT numbers them.
+    pub qos: u32,
+    /// Advice for buffers.
+    pub alignment: u32,
+    pub max_srqs: u32,
+    pub max_srq_depth: u32,
+    pub max_srq_segments: u32,
+    pub max_windows: u32,
+    pub reserved: u32,
+}
+
+/// What a channel is to be able to do.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, StableAbi)]
+#[allow(missing_docs, reason = "max_X is the most X outstanding or in one post")]
+pub struct ChannelAttr {
+    /// Comes back in the channel's events.
+    pub user: u64,
+    /// Comes back in the completions of requests.
+    pub send_user: u64,
+    /// Comes back in the completions of receives.
+    pub recv_user: u64,
+    /// Remote access through this channel is limited to registrations of this protection domain.
+    pub domain: u32,
+    pub max_requests: u32,
+    pub max_recvs: u32,
+    pub max_request_segments: u32,
+    pub max_recv_segments: u32,
+    pub max_reads_out: u32,
+    pub max_reads_in: u32,
+    pub reserved: u32,
+    pub max_message: u64,
+}
+
+/// What a shared receive queue is to be able to do.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, StableAbi)]
+pub struct SrqAttr {
+    /// Comes back in [`crate::EventKind::SRQ_LIMIT`].
+    pub user: u64,
+    /// Most receives in it.
+    pub depth: u32,
+    /// Most segments of a receive.
+    pub max_segments: u32,
+    /// Protection domain of the receives' memory.
+    pub domain: u32,
+    /// Must be 0.
+    pub reserved: u32,
+}
+
+/// Keys of a registration.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, StableAbi)]
+pub struct Keys {
+    /// For local segments.
+    pub lkey: u32,
+    /// For peers; 0 when no remote right was asked for.
+    pub rkey: u32,
+}
+
+/// Memory a provider allocated.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, StableAbi)]
+pub struct Block {
+    /// Address of the first byte, aligned to a page.
+    pub addr: u64,
+    /// Length in bytes, at least what was asked for.
+    pub len: u64,
+    /// Names the block when it is freed.
+    pub handle: u64,
+}
