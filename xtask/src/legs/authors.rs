@@ -53,7 +53,11 @@ pub fn provider_c() -> Report {
     let plugin = target_dir()?.join("libdat_example_c.so");
     compile_c(&compiler, &plugin)?;
     inspect(&dat, &plugin)?;
-    Ok(Outcome::passed(conformance(&dat, &[Path::new("--plugin"), &plugin])?))
+    let plain = conformance(&dat, &[Path::new("--plugin"), &plugin])?;
+    let faults: Vec<&Path> =
+        ["--scale", "2", "--layer", "count,faults:seed=7", "--plugin"].map(Path::new).into();
+    let under = conformance(&dat, &[faults, vec![&plugin]].concat())?;
+    Ok(Outcome::passed(format!("{plain}; {under}")))
 }
 
 pub(super) fn compile_c(compiler: &str, plugin: &Path) -> Result<(), String> {
