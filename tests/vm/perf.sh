@@ -1,31 +1,40 @@
 #!/bin/bash
-# Speed of the ibverbs provider beside perftest's programs, on one device in one boot:
+# Speed of the ibverbs provider beside perftest's programs, on one device in one boot: `cargo xtask bench --vm` runs it, or
 #   cargo xtask vm 'BUILT=target/release bash tests/vm/perf.sh'
-# Each is run ROUNDS times in turn, both sides pinned to a processor each; the best of a program's rounds counts, since
-# everything that disturbs makes it slower.
+# Each is run ROUNDS times in turn, both sides pinned to a processor each. A line of the output is a program, the
+# figure's name, and what the program printed of it.
 BUILT=${BUILT:-target/release}
 DEVICE=${DEVICE:-rxe0}
 ADDRESS=${ADDRESS:-192.168.77.1}
-ROUNDS=${ROUNDS:-3}
+ROUNDS=${ROUNDS:-5}
 plugins=$(mktemp --suffix .toml)
 printf '[provider.perf]\nlibrary = "%s"\nparams = { device = "%s" }\n' \
     "$(realpath "$BUILT/libdat_ibverbs.so")" "$DEVICE" > "$plugins"
 
-# A perftest program as server and client: prints the client's lines of figures. -R sets up by RDMA CM.
+# A perftest program as server and client: the client's line of figures. -R sets up by RDMA CM.
 perftest() {
+    local name=$1
+    shift
     timeout 60 taskset -c 1 "$@" -R -d "$DEVICE" > /dev/null 2>&1 &
     sleep 1.5
-    timeout 60 taskset -c 0 "$@" -R -d "$DEVICE" "$ADDRESS" 2> /dev/null | grep -E '^ *[0-9]+ +[0-9]'
+    echo "perftest $name $(timeout 60 taskset -c 0 "$@" -R -d "$DEVICE" "$ADDRESS" 2> /dev/null |
+        grep -E '^ *[0-9]+ +[0-9]')"
     wait
 }
+ours() {
+    local name=$1
+    shift
+    echo "dat $name $(timeout 100 "$BUILT/dat" --plugins "$plugins" --json perf perf --cpus 0,1 --timeout 60s \
+        --seconds 3s "$@" | tr -d '\n')"
+}
 
-for round in $(seq "$ROUNDS"); do
-    echo "ib_send_lat  8 B    (bytes, iterations, min, max, typical us, ...): $(perftest ib_send_lat -s 8 -n 2000)"
-    echo "ib_write_bw  64 KiB (bytes, iterations, peak, average MB/s, Mmsg/s): $(perftest ib_write_bw -s 65536 -n 300)"
-    echo "ib_send_bw   8 B    (bytes, iterations, peak, average MB/s, Mmsg/s): $(perftest ib_send_bw -s 8 -n 10000)"
-    perf() { timeout 100 "$BUILT/dat" --plugins "$plugins" perf perf --cpus 0,1 --timeout 60s "$@" | grep -E '^ *(send|write)'; }
-    perf -t send -m latency -s 8 --seconds 3s
-    perf -t write -m bandwidth -s 64K --seconds 3s
-    perf -t send -m rate -s 8 --seconds 3s
+for _ in $(seq "$ROUNDS"); do
+    perftest send_lat_8 ib_send_lat -s 8 -n 2000
+    ours send_lat_8 -t send -m latency -s 8
+    perftest write_bw_65536 ib_write_bw -s 65536 -n 300
+    ours write_bw_65536 -t write -m bandwidth -s 64K
+    perftest send_bw_8 ib_send_bw -s 8 -n 10000
+    ours send_bw_8 -t send -m rate -s 8
 done
 rm -f "$plugins"
+exit 0

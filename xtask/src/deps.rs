@@ -12,7 +12,7 @@ use crate::leg::{Outcome, Report};
 const PLUGINS: &[&str] = &["dat-loopback", "dat-shm"];
 
 /// A crate, what it may depend on among ours, and what its tests may besides.
-const ALLOWED: [(&str, &[&str], &[&str]); 22] = [
+const ALLOWED: [(&str, &[&str], &[&str]); 24] = [
     ("dat-types", &[], &[]),
     ("dat-plugin", &[], &[]),
     ("dat-sync", &[], &[]),
@@ -29,15 +29,22 @@ const ALLOWED: [(&str, &[&str], &[&str]); 22] = [
     ("dat-libfabric", &["dat-plugin", "dat-kit", "dat-sync", "libfabric-sys"], &[]),
     // The suite is a command of its own right: `dat conformance`.
     ("dat-capi", &["dat-types", "dat-plugin", "dat-engine", "dat-registry"], PLUGINS),
-    ("dat-cli", &["dat", "dat-conformance"], PLUGINS),
+    ("dat-cli", &["dat", "dat-conformance", "dat-measure"], PLUGINS),
+    ("dat-measure", &[], &[]),
     ("dat-examples", &["dat"], &["dat", "dat-loopback", "dat-shm"]),
     ("dat-process-tests", &["dat"], &["dat", "dat-loopback", "dat-shm"]),
     // It tests the engine and the plugin interface themselves, and has the loopback provider linked in.
     ("dat-conformance", &["dat-types", "dat-plugin", "dat-engine", "dat-registry", "dat-loopback"], PLUGINS),
     ("dat-differential", &["dat-types", "dat-plugin", "dat-engine", "dat-loopback"], PLUGINS),
     // It compares the provider called directly with the same one below the engine.
-    ("dat-bench", &["dat", "dat-types", "dat-plugin", "dat-engine", "dat-shm"], &[]),
-    ("xtask", &["dat-engine"], &[]),
+    (
+        "dat-bench",
+        &["dat", "dat-types", "dat-plugin", "dat-engine", "dat-measure", "dat-shm", "rdma-sys"],
+        &[],
+    ),
+    // It stands in for the libraries `rdma-sys` describes.
+    ("dat-verbs-double", &["rdma-sys"], &[]),
+    ("xtask", &["dat-engine", "dat-measure"], &[]),
 ];
 
 /// Plugins broken on purpose: what any third party's plugin has.

@@ -1,6 +1,7 @@
 //! The project's own commands: `cargo xtask`, without arguments for the list.
 #![forbid(unsafe_code)]
 
+mod bench;
 mod capi;
 mod cargo;
 mod demo;
@@ -125,9 +126,22 @@ const COMMANDS: [Command; 18] = [
     },
     Command {
         name: "bench",
-        options: &[],
-        about: "a short run of every benchmark, to see that they work",
-        run: |_| legs::bench::run(),
+        options: &["--quick", "--save", "--vm", "--tables"],
+        about: "ours beside UCX, libfabric and, with --vm, perftest; --save into docs/, --tables of what is saved",
+        run: |options| {
+            bench::run(bench::Options {
+                quick: has(options, "--quick"),
+                save: has(options, "--save"),
+                vm: has(options, "--vm"),
+                tables: has(options, "--tables"),
+            })
+        },
+    },
+    Command {
+        name: "instructions",
+        options: &["--save"],
+        about: "instructions of post, poll and dequeue (valgrind) against those kept; --save keeps new ones",
+        run: |options| legs::instructions::run(has(options, "--save")),
     },
     Command {
         name: "rdma",

@@ -68,22 +68,26 @@ impl Run {
     }
 
     /// The same, with each line of its standard output handed to `look` as well.
-    pub fn lines(mut self, mut look: impl FnMut(&str)) -> Result<(), String> {
+    pub fn lines(self, mut look: impl FnMut(&str)) -> Result<(), String> {
+        self.each(|to_look_at, line| {
+            output::line(line);
+            if to_look_at {
+                look(line);
+            }
+        })
+    }
+
+    /// Runs it and hands on each line, and whether it is one of its standard output.
+    fn each(mut self, mut take: impl FnMut(bool, &str)) -> Result<(), String> {
         output::line(&format!("$ {}", self.shown));
         let mut child = self.start(Stdio::piped(), Stdio::piped())?;
         let (sender, printed) = mpsc::channel();
         forward(child.stdout.take(), true, sender.clone());
         forward(child.stderr.take(), false, sender);
-        let mut take = |(to_look_at, line): (bool, String)| {
-            output::line(&line);
-            if to_look_at {
-                look(&line);
-            }
-        };
         let start = Instant::now();
         let ended = loop {
             match printed.recv_timeout(Duration::from_millis(20)) {
-                Ok(line) => take(line),
+                Ok((to_look_at, line)) => take(to_look_at, &line),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => thread::sleep(Duration::from_millis(1)),
             }
@@ -92,8 +96,8 @@ impl Run {
             }
         };
         // What it left behind may hold the pipes open for ever: the rest is awaited, but not for long.
-        while let Ok(line) = printed.recv_timeout(AFTER_ITS_END) {
-            take(line);
+        while let Ok((to_look_at, line)) = printed.recv_timeout(AFTER_ITS_END) {
+            take(to_look_at, &line);
         }
         self.verdict(ended)
     }
@@ -110,6 +114,20 @@ impl Run {
             wait(&mut child, deadline)
         });
         self.verdict(ended).map_err(|message| format!("{message}\n{}", complaint.trim_end()))?;
+        Ok(text)
+    }
+
+    /// Runs it, its error output shown as it comes, and returns its standard output.
+    pub fn output_shown(self) -> Result<String, String> {
+        let mut text = String::new();
+        self.each(|to_look_at, line| {
+            if to_look_at {
+                text.push_str(line);
+                text.push('\n');
+            } else {
+                output::line(line);
+            }
+        })?;
         Ok(text)
     }
 

@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use crate::leg::{Leg, Outcome, Report};
 use crate::output::Log;
-use crate::{deps, docs, legs, output};
+use crate::{bench, deps, docs, legs, output};
 
 /// Quick ones first, so that a small mistake is told early.
-const LEGS: [Leg; 23] = [
+const LEGS: [Leg; 24] = [
     Leg { name: "set-up", quick: true, run: legs::setup::run },
     Leg { name: "format", quick: true, run: legs::checks::format },
     Leg { name: "dependencies", quick: true, run: deps::run },
@@ -29,7 +29,8 @@ const LEGS: [Leg; 23] = [
     Leg { name: "libfabric", quick: false, run: legs::libfabric::run },
     Leg { name: "rdma", quick: false, run: legs::rdma::run },
     Leg { name: "uDAPL on RDMA", quick: false, run: legs::capi::rdma },
-    Leg { name: "bench smoke", quick: false, run: legs::bench::run },
+    Leg { name: "instructions", quick: false, run: || legs::instructions::run(false) },
+    Leg { name: "bench smoke", quick: false, run: bench::smoke },
     Leg { name: "matrix", quick: false, run: || legs::matrix::run(false) },
 ];
 

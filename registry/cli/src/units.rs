@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use dat::registry::layer::Spec;
+pub use dat_measure::{show_nanos, show_size};
 
 /// Where `--listen` listens and `--connect` connects unless told otherwise.
 pub const DEFAULT_QUAL: &str = "3495";
@@ -69,15 +70,6 @@ pub fn factor(text: &str) -> Result<f64, String> {
     }
 }
 
-/// A size as [`size`] reads it.
-pub fn show_size(bytes: u32) -> String {
-    match bytes {
-        b if b >= 1 << 20 && b % (1 << 20) == 0 => format!("{}M", b >> 20),
-        b if b >= 1 << 10 && b % (1 << 10) == 0 => format!("{}K", b >> 10),
-        b => b.to_string(),
-    }
-}
-
 /// `2`, `2s`, `500ms`, `100us`.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let (number, unit) = match text {
@@ -90,16 +82,6 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     seconds
         .map(Duration::from_secs_f64)
         .ok_or_else(|| "write a time as 2s, 500ms or 100us; at most a day".to_owned())
-}
-
-/// A time as people read it.
-pub fn show_nanos(nanos: f64) -> String {
-    match nanos {
-        n if n < 1e3 => format!("{n:.0} ns"),
-        n if n < 1e5 => format!("{:.2} us", n / 1e3),
-        n if n < 1e6 => format!("{:.0} us", n / 1e3),
-        n => format!("{:.2} ms", n / 1e6),
-    }
 }
 
 /// `0,1`.

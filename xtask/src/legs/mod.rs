@@ -1,11 +1,11 @@
 //! The legs of `cargo xtask test` that run other programs.
 
 pub mod authors;
-pub mod bench;
 pub mod capi;
 pub mod checks;
 pub mod conformance;
 pub mod evolution;
+pub mod instructions;
 pub mod libfabric;
 pub mod loom;
 pub mod matrix;

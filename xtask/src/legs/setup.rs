@@ -35,6 +35,7 @@ const WANTED: &[(&str, &[&str])] = &[
     ),
     ("existing uDAPL programs", &["dapl2-utils", "libdapl2", "binutils"]),
     ("network namespaces", &["iproute2"]),
+    ("counts of instructions, and peers to compare speed with", &["valgrind", "ucx-utils"]),
 ];
 
 /// Checks every need; fails when one cannot be met.

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use dat_plugin::host::{Channel, Device, Memory, Plugin, Queue, Remote, SpanTable};
-use dat_plugin::{Access, Completion, ConnectParam, Event, EventKind, Opcode, PostFlag, Segment};
-use dat_shm::Shm;
+use dat_plugin::{Access, Completion, Config, ConnectParam, Event, EventKind, Opcode, PostFlag, Segment};
 
-use super::{Layer, channel_attr, config, until};
+use super::{Layer, channel_attr, until};
 use crate::BATCH;
 
 pub(crate) struct Abi {
@@ -18,9 +17,8 @@ pub(crate) struct Abi {
 }
 
 impl Abi {
-    pub(crate) fn new() -> Abi {
-        let plugin = Plugin::of::<Shm>();
-        let devices: [Device; 2] = [0; 2].map(|_| plugin.open(&config("abi")).expect("the provider opens"));
+    pub(crate) fn new(plugin: &Plugin, config: &Config) -> Abi {
+        let devices: [Device; 2] = [0; 2].map(|_| plugin.open(config).expect("the provider opens"));
         let queues =
             [0, 1].map(|i: usize| Arc::new(devices[i].open_queue(4 * BATCH as u32).expect("a queue")));
         let channels = [0, 1].map(|i: usize| {
@@ -104,5 +102,12 @@ impl Layer for Abi {
 
     fn take_sends(&mut self) {
         self.take(0);
+    }
+
+    fn poll_nothing(&mut self) {
+        let mut out = [Completion::default(); 1];
+        for _ in 0..BATCH {
+            assert_eq!(self.queues[1].poll(&mut out), 0);
+        }
     }
 }

@@ -20,8 +20,7 @@ struct Side {
 }
 
 impl Side {
-    fn new() -> Side {
-        let ia = dat::open("shm0").expect("shm0 opens: build it with `cargo build --release -p dat-shm`");
+    fn new(ia: Ia) -> Side {
         let pz = ia.pz().expect("a zone");
         let evd = ia.evd(8 * BATCH as u32).expect("a dispatcher");
         let region = pz.region(4096, Privileges::ALL).expect("a region");
@@ -46,8 +45,9 @@ impl Side {
 }
 
 impl Api {
-    pub(crate) fn new() -> Api {
-        let sides = [Side::new(), Side::new()];
+    /// Over two adapters that `open` gives.
+    pub(crate) fn new(open: impl Fn() -> Ia) -> Api {
+        let sides = [0; 2].map(|_| Side::new(open()));
         let psp = sides[1].ia.listen_any(&sides[1].evd).expect("a service point");
         let address = sides[1].ia.address().expect("an address");
         sides[0].ep.connect(address, psp.conn_qual()).start().expect("a connect");
@@ -85,5 +85,11 @@ impl Layer for Api {
 
     fn take_sends(&mut self) {
         self.sides[0].take();
+    }
+
+    fn poll_nothing(&mut self) {
+        for _ in 0..BATCH {
+            assert!(self.sides[1].evd.poll().expect("no error").is_none());
+        }
     }
 }

@@ -1,12 +1,12 @@
 //! The engine, one DAT call at a time.
 
 use dat_engine::{ConnectOptions, Ep, Evd, Ia, IaOptions, Plugin};
-use dat_shm::Shm;
+use dat_plugin::Config;
 use dat_types::{
     CompletionFlags, ConnectionKind, EpAttr, EvdFlags, EventData, LmrTriplet, Privileges, PspFlags, Timeout,
 };
 
-use super::{Layer, config};
+use super::Layer;
 use crate::BATCH;
 
 pub(crate) struct Engine {
@@ -21,8 +21,8 @@ struct Side {
 }
 
 impl Side {
-    fn new() -> Side {
-        let device = Plugin::of::<Shm>().open(&config("engine")).expect("the provider opens");
+    fn new(plugin: &Plugin, config: &Config) -> Side {
+        let device = plugin.open(config).expect("the provider opens");
         let ia = Ia::open(device, "bench", "0", IaOptions::default()).expect("an IA");
         let pz = ia.pz_create().expect("a zone");
         let kinds = EvdFlags::DTO | EvdFlags::CONNECTION | EvdFlags::CR;
@@ -56,8 +56,8 @@ impl Side {
 }
 
 impl Engine {
-    pub(crate) fn new() -> Engine {
-        let sides = [Side::new(), Side::new()];
+    pub(crate) fn new(plugin: &Plugin, config: &Config) -> Engine {
+        let sides = [0; 2].map(|_| Side::new(plugin, config));
         let psp = sides[1]._ia.psp_create_any(&sides[1].evd, PspFlags::Consumer).expect("a service point");
         let address = sides[1]._ia.query().expect("attributes").address;
         sides[0].ep.connect(&ConnectOptions::new((address, 0).into(), psp.conn_qual())).expect("a connect");
@@ -97,5 +97,11 @@ impl Layer for Engine {
 
     fn take_sends(&mut self) {
         self.sides[0].take();
+    }
+
+    fn poll_nothing(&mut self) {
+        for _ in 0..BATCH {
+            assert!(self.sides[1].evd.dequeue().is_err());
+        }
     }
 }

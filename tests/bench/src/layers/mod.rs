@@ -4,6 +4,7 @@ pub(crate) mod abi;
 pub(crate) mod api;
 pub(crate) mod direct;
 pub(crate) mod engine;
+pub(crate) mod verbs;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -19,6 +20,8 @@ pub(crate) trait Layer {
     fn post_sends(&mut self);
     fn take_recvs(&mut self);
     fn take_sends(&mut self);
+    /// As many polls as messages, that find nothing.
+    fn poll_nothing(&mut self);
 }
 
 /// A name space of its own for each layer.

@@ -1,0 +1,26 @@
+//! What calls through the C library cost over the same calls in Rust.
+
+use crate::cargo::{cargo, target_dir};
+use crate::output;
+use crate::process::Run;
+
+/// What a C call costs over the Rust call, in nanoseconds.
+pub fn overhead() -> Result<String, String> {
+    let packages = ["-p", "dat-capi", "-p", "dat-loopback"];
+    cargo().args(["build", "--release", "--examples"]).args(packages).deadline(1200).run()?;
+    let program = target_dir()?.join("release/examples/overhead");
+    let text = Run::new(&program.to_string_lossy()).args(["2000"]).output()?;
+    output::line(&text);
+    let more = |line: &str| {
+        let mut words = line.split_whitespace();
+        let call = words.next()?;
+        let figures: Vec<f64> = words.filter_map(|word| word.parse().ok()).collect();
+        let all_there = figures.len() == 3 && figures[0] > 0.0 && figures[1] > 0.0;
+        all_there.then(|| format!("{call} {:+.1} ns", figures[2]))
+    };
+    let found: Vec<String> = text.lines().filter_map(more).collect();
+    match found.len() {
+        3 => Ok(found.join(", ")),
+        count => Err(format!("{count} of 3 calls were measured: {text}")),
+    }
+}

@@ -1,0 +1,148 @@
+//! `cargo xtask bench`: ours beside the programs of UCX, libfabric and perftest. The measuring is `dat-bench compare`'s;
+//! here are building, the tables and drawings, and keeping them in `docs/`.
+
+mod c_calls;
+pub mod page;
+mod plots;
+pub mod tables;
+mod vm;
+
+use std::fs;
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use crate::cargo::{cargo, target_dir};
+use crate::leg::{Outcome, Report};
+use crate::{output, root};
+
+/// Where results are kept, and the page that has their tables.
+const FOLDER: &str = "docs/bench";
+const RESULTS: &str = "docs/bench/results.json";
+const RESULTS_VM: &str = "docs/bench/vm.json";
+const PAGE: &str = "docs/performance.md";
+
+/// What a short run must have figures of, ours.
+const OURS: [&str; 10] = [
+    "send_latency",
+    "send_rate",
+    "send_bandwidth",
+    "write_latency",
+    "write_bandwidth",
+    "read_bandwidth",
+    "wake_up",
+    "connect",
+    "echo_among_idle",
+    "memory",
+];
+
+/// What was asked for on the command line.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Three sizes, one round: to see that everything works.
+    pub quick: bool,
+    /// Keep results, tables and drawings.
+    pub save: bool,
+    /// Measure ibverbs beside perftest in the emulated machine, too.
+    pub vm: bool,
+    /// Write tables and drawings of the results that are kept, without measuring.
+    pub tables: bool,
+}
+
+/// The command.
+pub fn run(options: Options) -> Report {
+    if options.tables {
+        page::write()?;
+        return Ok(Outcome::passed(format!("tables of {PAGE} and drawings of {FOLDER} written")));
+    }
+    let result = measure(options.quick)?;
+    if let Some(why) = result["not_run"].as_str() {
+        return Ok(Outcome::not_run(why));
+    }
+    output::show(&tables::all(&result));
+    let measured = number(&result);
+    let beside = match options.vm {
+        true => vm::measure()?,
+        false => None,
+    };
+    if let Some(beside) = &beside {
+        output::show(&tables::vm(beside));
+    }
+    if options.save {
+        keep(RESULTS, &result)?;
+        if let Some(beside) = &beside {
+            keep(RESULTS_VM, beside)?;
+        }
+        page::write()?;
+    }
+    let mut words = format!("{measured} figures in {} s", result["seconds"]);
+    if options.vm && beside.is_none() {
+        words.push_str("; NOT RUN: the emulated machine");
+    }
+    Ok(Outcome::passed(words + &missing(&result)))
+}
+
+/// The leg of CI: a short run, in which all of ours must have figures. How good they are is not judged.
+pub fn smoke() -> Report {
+    let result = measure(true)?;
+    if let Some(why) = result["not_run"].as_str() {
+        return Ok(Outcome::not_run(why));
+    }
+    output::show(&tables::all(&result));
+    let there = |test: &str| {
+        list(&result["rows"]).iter().any(|row| {
+            row["test"] == test
+                && row["who"] == "dat"
+                && row["median"].as_f64().is_some_and(|median| median > 0.0)
+        })
+    };
+    let without: Vec<&str> = OURS.into_iter().filter(|test| !there(test)).collect();
+    match without.is_empty() {
+        true => {
+            let (figures, c_calls) = (number(&result), c_calls::overhead()?);
+            Ok(Outcome::passed(format!("{figures} figures; C over Rust: {c_calls}{}", missing(&result))))
+        }
+        false => Err(format!("no figure of ours for {}{}", without.join(", "), missing(&result))),
+    }
+}
+
+fn measure(quick: bool) -> Result<Value, String> {
+    let packages = ["dat-cli", "dat-bench", "dat-shm", "dat-libfabric"];
+    let build = cargo().args(["build", "--release"]).args(packages.iter().flat_map(|name| ["-p", name]));
+    build.deadline(1800).run()?;
+    let built = target_dir()?.join("release");
+    let program = built.join("dat-bench");
+    let mut run = crate::process::Run::new(&program.to_string_lossy())
+        .args(["compare".into(), "--dat".into(), built.join("dat")])
+        .deadline(1200);
+    if quick {
+        run = run.args(["--quick"]);
+    }
+    let text = run.output_shown()?;
+    serde_json::from_str(&text).map_err(|error| format!("dat-bench printed no JSON: {error}"))
+}
+
+fn keep(file: &str, result: &Value) -> Result<(), String> {
+    let path: PathBuf = root().join(file);
+    fs::create_dir_all(root().join(FOLDER)).map_err(|error| format!("{FOLDER}: {error}"))?;
+    fs::write(&path, format!("{result:#}\n")).map_err(|error| format!("{file}: {error}"))
+}
+
+fn number(result: &Value) -> usize {
+    list(&result["rows"]).len()
+}
+
+/// Who had no figures, for the last line.
+fn missing(result: &Value) -> String {
+    let mut names: Vec<String> = list(&result["missing"])
+        .iter()
+        .map(|row| format!("{}: {}", row["who"].as_str().unwrap_or("?"), row["why"].as_str().unwrap_or("?")))
+        .collect();
+    names.sort();
+    names.dedup();
+    if names.is_empty() { String::new() } else { format!("; NOT RUN: {}", names.join("; ")) }
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}

@@ -1,0 +1,357 @@
+//! Results as tables, in Markdown, which also reads well on a terminal.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use dat_measure::{show_nanos, show_size};
+use serde_json::Value;
+
+use super::list;
+
+/// A table: its name in the page, the test, its heading, what it is compared with, and what the ratio is to.
+struct Comparison {
+    name: &'static str,
+    heading: &'static str,
+    peers: &'static [&'static str],
+    /// What is no peer but a limit.
+    limit: Option<&'static str>,
+    /// Smaller is better.
+    less: bool,
+}
+
+const COMPARISONS: [Comparison; 8] = [
+    Comparison {
+        name: "send_latency",
+        heading: "Message, one way",
+        peers: &["UCX", "UCX am", "UCX uct", "libfabric"],
+        limit: Some("probe"),
+        less: true,
+    },
+    Comparison {
+        name: "send_rate",
+        heading: "Messages, millions a second",
+        peers: &["UCX", "UCX am", "UCX uct"],
+        limit: None,
+        less: false,
+    },
+    Comparison {
+        name: "send_bandwidth",
+        heading: "Messages, GB/s",
+        peers: &["UCX", "UCX am"],
+        limit: None,
+        less: false,
+    },
+    Comparison {
+        name: "write_latency",
+        heading: "RDMA write, one way",
+        peers: &["UCX"],
+        limit: Some("probe"),
+        less: true,
+    },
+    Comparison {
+        name: "write_bandwidth",
+        heading: "RDMA write, GB/s",
+        peers: &["UCX"],
+        limit: Some("memcpy"),
+        less: false,
+    },
+    Comparison {
+        name: "read_bandwidth",
+        heading: "RDMA read, GB/s",
+        peers: &["UCX"],
+        limit: Some("memcpy"),
+        less: false,
+    },
+    Comparison {
+        name: "tcp_latency",
+        heading: "Message over TCP, one way",
+        peers: &["libfabric"],
+        limit: None,
+        less: true,
+    },
+    Comparison {
+        name: "wake_up",
+        heading: "Message to a sleeper, one way",
+        peers: &[],
+        limit: Some("eventfd"),
+        less: true,
+    },
+];
+
+/// All tables, with headings, for the terminal.
+pub fn all(result: &Value) -> String {
+    let mut out = String::new();
+    for (name, table) in named(result) {
+        let heading = COMPARISONS.iter().find(|c| c.name == name).map_or(name, |c| c.heading);
+        let _ = write!(out, "\n{heading}\n\n{table}");
+    }
+    out
+}
+
+/// Every table with its name in the page.
+pub fn named(result: &Value) -> Vec<(&'static str, String)> {
+    let mut out = vec![("machine", machine(result))];
+    out.extend(COMPARISONS.iter().map(|c| (c.name, comparison(c, result))));
+    out.push(("connections", connections(result)));
+    out.push(("layers", layers(result)));
+    out.push(("missing", missing(result)));
+    out
+}
+
+fn row<'a>(result: &'a Value, test: &str, size: u64, place: &str, who: &str) -> Option<&'a Value> {
+    list(&result["rows"])
+        .iter()
+        .find(|row| row["test"] == test && row["size"] == size && row["place"] == place && row["who"] == who)
+}
+
+/// Figures by size and place, and ratios: of ours to the best peer, of ours to the limit.
+fn comparison(of: &Comparison, result: &Value) -> String {
+    let mut points = BTreeSet::new();
+    for row in list(&result["rows"]).iter().filter(|row| row["test"] == of.name) {
+        let place = row["place"].as_str().unwrap_or("-");
+        let order = ["same", "near", "far", "-"].iter().position(|known| *known == place).unwrap_or(9);
+        points.insert((row["size"].as_u64().unwrap_or(0), order, place));
+    }
+    if points.is_empty() {
+        return "Not run.\n".to_owned();
+    }
+    let of_probe = of.limit == Some("probe");
+    let mut heads = vec!["size", "place"];
+    heads.extend(of.limit);
+    heads.push("dat");
+    heads.extend(of.peers);
+    let (to_peer, to_limit) = ("dat / best peer".to_owned(), of.limit.map(|limit| format!("dat / {limit}")));
+    if !of.peers.is_empty() {
+        heads.push(&to_peer);
+    }
+    heads.extend(to_limit.as_deref());
+    let mut table = Markdown::new(&heads, 2);
+    for (size, _, place) in points {
+        let value = |who: &str| row(result, of.name, size, place, who).and_then(|row| row["median"].as_f64());
+        let show = |value: Option<f64>| value.map_or("-".to_owned(), |value| self::show(value, of.less));
+        let ours = value("dat");
+        let limit = of.limit.and_then(|limit| match of_probe {
+            true => row(result, of.name, size, place, "dat").and_then(|row| row["probe"].as_f64()),
+            false => value(limit),
+        });
+        let peers: Vec<Option<f64>> = of.peers.iter().map(|who| value(who)).collect();
+        let best = peers.iter().flatten().copied().reduce(|a, b| if of.less { a.min(b) } else { a.max(b) });
+        let ratio = |to: Option<f64>| match (ours, to) {
+            (Some(ours), Some(to)) if to > 0.0 => format!("{:.2}", ours / to),
+            _ => "-".to_owned(),
+        };
+        let mut cells = vec![show_size(size as u32), place.to_owned()];
+        cells.extend(of.limit.map(|_| show(limit)));
+        cells.push(show(ours));
+        cells.extend(peers.iter().map(|value| show(*value)));
+        if !of.peers.is_empty() {
+            cells.push(ratio(best));
+        }
+        cells.extend(of.limit.map(|_| ratio(limit)));
+        table.row(cells);
+    }
+    table.text()
+}
+
+fn show(value: f64, time: bool) -> String {
+    match value {
+        value if time => show_nanos(value),
+        value if value < 0.1 => format!("{value:.4}"),
+        value if value < 10.0 => format!("{value:.2}"),
+        value => format!("{value:.1}"),
+    }
+}
+
+/// By number of connections.
+fn connections(result: &Value) -> String {
+    let rows = list(&result["rows"]);
+    let with = |test: &'static str| rows.iter().filter(move |row| row["test"] == test);
+    let counts: BTreeSet<u64> = with("empty_poll").filter_map(|row| row["size"].as_u64()).collect();
+    if counts.is_empty() {
+        return "Not run.\n".to_owned();
+    }
+    let heads = [
+        "connections",
+        "connect + accept",
+        "the same of a unix socket",
+        "echo, half, near",
+        "echo, half, far",
+        "empty poll",
+        "memory each",
+        "descriptors each",
+    ];
+    let mut table = Markdown::new(&heads, 0);
+    for count in counts {
+        let value = |test: &str, place: &str, who: &str| {
+            row(result, test, count, place, who).and_then(|row| row["median"].as_f64())
+        };
+        let time = |value: Option<f64>| value.map_or("-".to_owned(), show_nanos);
+        table.row(vec![
+            count.to_string(),
+            time(value("connect", "-", "dat")),
+            time(value("connect", "-", "unix socket")),
+            time(value("echo_among_idle", "near", "dat")),
+            time(value("echo_among_idle", "far", "dat")),
+            value("empty_poll", "-", "dat").map_or("-".to_owned(), |ns| format!("{ns:.1} ns")),
+            value("memory", "-", "dat").map_or("-".to_owned(), |bytes| format!("{:.1} KiB", bytes / 1024.0)),
+            value("descriptors", "-", "dat").map_or("-".to_owned(), |each| format!("{each:.1}")),
+        ]);
+    }
+    table.text()
+}
+
+/// Nanoseconds an operation, each layer over the one before.
+fn layers(result: &Value) -> String {
+    let layers = &result["layers"];
+    let phases: Vec<&str> = list(&layers["phases"]).iter().filter_map(Value::as_str).collect();
+    let mut heads = vec!["layer"];
+    heads.extend(&phases);
+    let mut table = Markdown::new(&heads, 1);
+    let figures = |row: &Value| -> Vec<f64> { list(&row["ns"]).iter().filter_map(Value::as_f64).collect() };
+    let mut before: Option<Vec<f64>> = None;
+    for row in list(&layers["rows"]) {
+        let now = figures(row);
+        let mut cells = vec![row["layer"].as_str().unwrap_or("?").to_owned()];
+        cells.extend(now.iter().enumerate().map(
+            |(at, ns)| match before.as_ref().and_then(|list| list.get(at)) {
+                Some(below) => format!("{ns:.1} ns ({:+.1})", ns - below),
+                None => format!("{ns:.1} ns"),
+            },
+        ));
+        table.row(cells);
+        before = Some(now);
+    }
+    table.text()
+}
+
+fn machine(result: &Value) -> String {
+    let machine = &result["machine"];
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let programs = &result["programs"];
+    let version = |name: &str| programs[name].as_str().map_or("not there".to_owned(), str::to_owned);
+    let mut table = Markdown::new(&["", ""], 2);
+    let processor = format!(
+        "{}, {} of them{}",
+        text(&machine["processor"]),
+        machine["processors"],
+        if machine["virtual"] == true { ", virtual" } else { "" }
+    );
+    for (key, value) in [
+        ("processor", processor),
+        ("memory", text(&machine["memory"])),
+        ("kernel", text(&machine["kernel"])),
+        ("load when it began", text(&machine["load"])),
+        ("UCX", version("UCX")),
+        ("libfabric", version("libfabric")),
+        ("processors used", result["cpus"].to_string()),
+        ("rounds", result["rounds"].to_string()),
+        ("seconds", result["seconds"].to_string()),
+        ("samples dropped: the processors moved", result["dropped"].to_string()),
+    ] {
+        table.row(vec![key.to_owned(), value]);
+    }
+    table.text()
+}
+
+fn missing(result: &Value) -> String {
+    let rows = list(&result["missing"]);
+    if rows.is_empty() {
+        return "Everything ran.\n".to_owned();
+    }
+    let mut table = Markdown::new(&["not run", "why", "times"], 2);
+    for row in rows {
+        let text = |key: &str| row[key].as_str().unwrap_or("?").replace('\n', " ");
+        table.row(vec![text("who"), text("why"), row["times"].to_string()]);
+    }
+    table.text()
+}
+
+/// Ours beside perftest, in one boot of the emulated machine.
+pub fn vm(result: &Value) -> String {
+    let mut table = Markdown::new(&["test", "dat", "perftest", "dat / perftest", "rounds"], 1);
+    for row in list(&result["rows"]) {
+        let figure = |key: &str| row[key].as_f64();
+        let unit = row["unit"].as_str().unwrap_or("");
+        let show = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.3} {unit}"));
+        let ratio = figure("dat").zip(figure("perftest")).map(|(ours, theirs)| ours / theirs);
+        table.row(vec![
+            row["test"].as_str().unwrap_or("?").to_owned(),
+            show(figure("dat")),
+            show(figure("perftest")),
+            ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}")),
+            row["rounds"].to_string(),
+        ]);
+    }
+    table.text()
+}
+
+/// A table of Markdown whose columns are aligned in its source.
+pub struct Markdown {
+    rows: Vec<Vec<String>>,
+    right: usize,
+}
+
+impl Markdown {
+    /// Columns from `right` on are numbers.
+    pub fn new(heads: &[&str], right: usize) -> Markdown {
+        Markdown { rows: vec![heads.iter().map(|&head| head.to_owned()).collect()], right }
+    }
+
+    /// Adds a row, of as many cells as there are heads.
+    pub fn row(&mut self, cells: Vec<String>) {
+        self.rows.push(cells);
+    }
+
+    /// The table.
+    pub fn text(&self) -> String {
+        let columns = self.rows[0].len();
+        let width =
+            |column: usize| self.rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+        let widths: Vec<usize> = (0..columns).map(|column| width(column).max(3)).collect();
+        let mut out = String::new();
+        for (number, row) in self.rows.iter().enumerate() {
+            for (column, cell) in row.iter().enumerate() {
+                let width = widths[column];
+                let _ = match column >= self.right {
+                    true => write!(out, "| {cell:>width$} "),
+                    false => write!(out, "| {cell:<width$} "),
+                };
+            }
+            out.push_str("|\n");
+            if number == 0 {
+                for (column, width) in widths.iter().enumerate() {
+                    let line = "-".repeat(width - 1);
+                    let _ = match column >= self.right {
+                        true => write!(out, "| {line}: "),
+                        false => write!(out, "| {line}- "),
+                    };
+                }
+                out.push_str("|\n");
+            }
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn ratios_are_to_the_best_peer_of_the_same_place() {
+        let row = |who: &str, place: &str, median: f64| json!({ "test": "send_latency", "size": 8, "place": place, "who": who, "median": median, "probe": 50.0 });
+        let result = json!({ "rows": [
+            row("dat", "near", 100.0), row("UCX", "near", 125.0), row("UCX am", "near", 200.0),
+            row("UCX", "far", 400.0),
+        ] });
+        let table = comparison(&COMPARISONS[0], &result);
+        let lines: Vec<&str> = table.lines().collect();
+        assert_eq!(lines.len(), 4, "{table}");
+        let cells: Vec<&str> = lines[2].split('|').map(str::trim).collect();
+        assert_eq!(cells[1..5], ["8", "near", "50 ns", "100 ns"], "{table}");
+        assert_eq!(cells[cells.len() - 3..cells.len() - 1], ["0.80", "2.00"], "{table}");
+        assert!(lines[3].contains("far") && lines[3].contains("400 ns"), "{table}");
+    }
+}

@@ -1,0 +1,289 @@
+//! `cargo xtask instructions`: what posting, polling and dequeuing cost in instructions, over every provider, against the
+//! counts that are kept in `tests/bench/instructions.toml`.
+//!
+//! callgrind counts the same on every run, so that a post that became dearer shows on the busiest machine. The ibverbs
+//! provider runs over the stand-in for its libraries (`tests/verbs`) and beside direct calls of it; the difference is
+//! what is ours.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::bench::page;
+use crate::bench::tables::Markdown;
+use crate::cargo::{cargo, target_dir};
+use crate::leg::{Outcome, Report};
+use crate::process::Run;
+use crate::root;
+
+/// The kept counts.
+const FILE: &str = "tests/bench/instructions.toml";
+const PROVIDERS: [&str; 3] = ["loopback", "shm", "ibverbs"];
+/// Layers from the lowest up, as the benchmark names them.
+const LAYERS: [&str; 5] = ["verbs", "abi", ABOVE, "engine", "api"];
+/// Not counted but reckoned: what the ibverbs provider adds to direct calls.
+const ABOVE: &str = "abi-verbs";
+const PHASES: [&str; 5] = ["post_recv", "post_send", "recv_completion", "send_completion", "empty_poll"];
+/// A count may differ by so many hundredths, or so many instructions, whichever is more. The same sources built in
+/// another folder are not always inlined alike.
+const PERCENT: f64 = 3.0;
+const INSTRUCTIONS: f64 = 2.0;
+
+/// Instructions an operation, by provider and layer, then phase.
+type Counts = BTreeMap<(String, String), BTreeMap<String, f64>>;
+
+/// Counts; compares, or keeps when `save` says so.
+pub fn run(save: bool) -> Report {
+    if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
+        return Ok(Outcome::not_run("the kept counts are of x86-64 Linux"));
+    }
+    if !Run::new("valgrind").args(["--version"]).works() {
+        return Ok(Outcome::not_run("there is no valgrind here; run `apt-get install valgrind`"));
+    }
+    let compiler = Run::new("rustc").args(["--version"]).output()?.trim().to_owned();
+    let kept = fs::read_to_string(root().join(FILE)).map_err(|error| format!("{FILE}: {error}"));
+    if !save {
+        let kept_by = value(kept.as_deref().map_err(Clone::clone)?, "rustc").unwrap_or_default();
+        if kept_by != compiler {
+            return Ok(Outcome::not_run(format!(
+                "{FILE} has the counts of {kept_by}, this is {compiler}; `cargo xtask instructions --save` renews it"
+            )));
+        }
+    }
+    let counts = count()?;
+    print!("{}", table(&counts));
+    if save {
+        fs::write(root().join(FILE), text(&counts, &compiler)).map_err(|error| format!("{FILE}: {error}"))?;
+        page::write_instructions()?;
+        return Ok(Outcome::passed(format!("{} counts written to {FILE}", number(&counts))));
+    }
+    let kept = parse(&kept?)?;
+    let wrong = differences(&kept, &counts);
+    match wrong.is_empty() {
+        true => Ok(Outcome::passed(format!("{} counts within {PERCENT} % of {FILE}", number(&counts)))),
+        false => Err(format!(
+            "{}; if that is meant, `cargo xtask instructions --save` renews {FILE}",
+            wrong.join("; ")
+        )),
+    }
+}
+
+/// The kept counts as a table.
+pub fn kept_table() -> Result<String, String> {
+    let kept = fs::read_to_string(root().join(FILE)).map_err(|error| format!("{FILE}: {error}"))?;
+    Ok(table(&parse(&kept)?))
+}
+
+fn number(counts: &Counts) -> usize {
+    counts.values().map(BTreeMap::len).sum()
+}
+
+/// Builds, runs the benchmark under callgrind, reads what it left.
+fn count() -> Result<Counts, String> {
+    let packages = ["dat-bench", "dat-shm", "dat-loopback", "dat-ibverbs", "dat-verbs-double"];
+    let build = cargo().args(["build", "--release"]).args(packages.iter().flat_map(|name| ["-p", name]));
+    build.deadline(1200).run()?;
+    let built = target_dir()?.join("release");
+    let work = tempfile::tempdir().map_err(|error| format!("a folder for the counts: {error}"))?;
+    let double = work.path().join("lib");
+    stand_in(&built, &double)?;
+    let out = work.path().join("callgrind");
+    Run::new("valgrind")
+        .args(["--quiet", "--tool=callgrind", "--collect-atstart=no"])
+        .args([format!("--callgrind-out-file={}", out.display())])
+        .args([built.join("dat-bench"), "count".into(), built.clone()])
+        .args(PROVIDERS)
+        .env("LD_LIBRARY_PATH", &double)
+        // The C library's copies for the least common processor, so that all machines run the same.
+        .env("GLIBC_TUNABLES", "glibc.cpu.hwcaps=-AVX2,-AVX,-AVX512VL,-ERMS,-FSRM")
+        .deadline(300)
+        .run()?;
+    read(work.path())
+}
+
+/// A folder in which the verbs libraries' names lead to the stand-in.
+fn stand_in(built: &Path, folder: &Path) -> Result<(), String> {
+    let failed = |error: std::io::Error| format!("{}: {error}", folder.display());
+    fs::create_dir(folder).map_err(failed)?;
+    for name in ["libibverbs.so.1", "librdmacm.so.1"] {
+        std::os::unix::fs::symlink(built.join("libdat_verbs_double.so"), folder.join(name))
+            .map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// The totals of callgrind's files, each two of one phase made a cost by operation.
+fn read(folder: &Path) -> Result<Counts, String> {
+    let mut totals: BTreeMap<(String, String, String), Vec<(u64, u64)>> = BTreeMap::new();
+    let files = fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let files: Vec<PathBuf> = files.flatten().map(|file| file.path()).filter(|path| path.is_file()).collect();
+    for file in &files {
+        let text = fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
+        let after = |key: &str| text.lines().find_map(|line| line.strip_prefix(key));
+        let Some(name) = after("desc: Trigger: Client Request: ") else { continue };
+        let total = after("totals: ").and_then(|total| total.trim().parse::<u64>().ok()).unwrap_or(0);
+        let parts: Vec<&str> = name.trim().split('.').collect();
+        let [provider, layer, phase, operations] = parts[..] else {
+            return Err(format!("callgrind wrote of {name:?}, which is no count of ours"));
+        };
+        let operations = operations.parse().map_err(|_| format!("{name:?} has no number of operations"))?;
+        let key = (provider.to_owned(), layer.to_owned(), phase.to_owned());
+        totals.entry(key).or_default().push((operations, total));
+    }
+    let mut costs = BTreeMap::new();
+    for (key, mut pair) in totals {
+        pair.sort_unstable();
+        let [(few, less), (many, more)] = pair[..] else {
+            return Err(format!("{key:?} was counted {pair:?}"));
+        };
+        costs.insert(key, (more.saturating_sub(less)) as f64 / (many - few) as f64);
+    }
+    let mut counts = Counts::new();
+    for ((provider, layer, phase), cost) in &costs {
+        if phase != "nothing" {
+            let nothing = costs.get(&(provider.clone(), layer.clone(), "nothing".to_owned())).unwrap_or(&0.0);
+            let of_layer = counts.entry((provider.clone(), layer.clone())).or_default();
+            of_layer.insert(phase.clone(), ((cost - nothing) * 10.0).round() / 10.0);
+        }
+    }
+    let of = |layer: &str| counts.get(&("ibverbs".to_owned(), layer.to_owned()));
+    if let (Some(direct), Some(provider)) = (of("verbs"), of("abi")) {
+        let above = provider.iter().map(|(phase, count)| {
+            let below = direct.get(phase).unwrap_or(&0.0);
+            (phase.clone(), ((count - below) * 10.0).round() / 10.0)
+        });
+        let above = above.collect();
+        counts.insert(("ibverbs".to_owned(), ABOVE.to_owned()), above);
+    }
+    match counts.is_empty() {
+        true => Err("callgrind left no counts".to_owned()),
+        false => Ok(counts),
+    }
+}
+
+fn differences(kept: &Counts, counts: &Counts) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let of = |counts: &Counts, key, phase: &str| -> Option<f64> { counts.get(key)?.get(phase).copied() };
+    for (key, phases) in kept {
+        for (phase, was) in phases {
+            let name = format!("{} {} {phase}", key.0, key.1);
+            match of(counts, key, phase) {
+                None => wrong.push(format!("{name} was not counted")),
+                Some(is) if (is - was).abs() > (was * PERCENT / 100.0).max(INSTRUCTIONS) => {
+                    wrong.push(format!("{name}: {is} instructions, {was} are kept"));
+                }
+                Some(_) => {}
+            }
+        }
+    }
+    for (key, phases) in counts {
+        let unknown = phases.keys().filter(|phase| of(kept, key, phase).is_none());
+        wrong.extend(unknown.map(|phase| format!("{} {} {phase} is not in the file", key.0, key.1)));
+    }
+    wrong
+}
+
+/// In the order of providers and layers.
+fn sorted(counts: &Counts) -> impl Iterator<Item = (&str, &str, &BTreeMap<String, f64>)> {
+    PROVIDERS.iter().flat_map(move |provider| {
+        LAYERS.iter().filter_map(move |layer| {
+            let phases = counts.get(&((*provider).to_owned(), (*layer).to_owned()))?;
+            Some((*provider, *layer, phases))
+        })
+    })
+}
+
+fn table(counts: &Counts) -> String {
+    let mut heads = vec!["provider", "layer"];
+    heads.extend(PHASES);
+    let mut table = Markdown::new(&heads, 2);
+    for (provider, layer, phases) in sorted(counts) {
+        let mut cells = vec![provider.to_owned(), layer.to_owned()];
+        cells.extend(PHASES.map(|phase| phases.get(phase).map_or("-".to_owned(), f64::to_string)));
+        table.row(cells);
+    }
+    table.text()
+}
+
+fn text(counts: &Counts, compiler: &str) -> String {
+    let mut out = format!(
+        "# Instructions an operation of 8 bytes, by provider and layer, counted by callgrind. Written by\n\
+         # `cargo xtask instructions --save`; `cargo xtask instructions` fails when a count differs by more than\n\
+         # {PERCENT} % and {INSTRUCTIONS} instructions, up or down.\n\
+         #\n\
+         # verbs: libibverbs called directly. abi: the provider behind the plugin tables; abi-verbs: what it adds. engine:\n\
+         # a DAT call. api: the safe API. Each holds those below it; both ends' work on a message is with the end that does\n\
+         # it, which for loopback and the stand-in for libibverbs is the sender's post.\n\n\
+         rustc = \"{compiler}\"\n"
+    );
+    for (provider, layer, phases) in sorted(counts) {
+        let _ = write!(out, "\n[{provider}.{layer}]\n");
+        for phase in PHASES {
+            if let Some(count) = phases.get(phase) {
+                let _ = writeln!(out, "{phase} = {count:.1}");
+            }
+        }
+    }
+    out
+}
+
+fn value(text: &str, key: &str) -> Option<String> {
+    let line = text.lines().find_map(|line| line.strip_prefix(key)?.trim_start().strip_prefix('='))?;
+    Some(line.trim().trim_matches('"').to_owned())
+}
+
+/// What [`text`] writes.
+fn parse(text: &str) -> Result<Counts, String> {
+    let mut counts = Counts::new();
+    let mut layer = None;
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        let wrong = || format!("{FILE}: {line:?} is neither [provider.layer] nor phase = count");
+        if let Some(name) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
+            let (provider, name) = name.split_once('.').ok_or_else(wrong)?;
+            layer = Some((provider.to_owned(), name.to_owned()));
+            continue;
+        }
+        let (phase, count) = line.split_once('=').ok_or_else(wrong)?;
+        // Before the first layer: what the counts are of.
+        if let Some(layer) = &layer {
+            let count = count.trim().parse().map_err(|_| wrong())?;
+            counts.entry(layer.clone()).or_default().insert(phase.trim().to_owned(), count);
+        }
+    }
+    Ok(counts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(of: &[(&str, &str, &str, f64)]) -> Counts {
+        let mut out = Counts::new();
+        for (provider, layer, phase, count) in of {
+            let key = ((*provider).to_owned(), (*layer).to_owned());
+            out.entry(key).or_default().insert((*phase).to_owned(), *count);
+        }
+        out
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let counts = counts(&[("shm", "abi", "post_send", 101.5), ("shm", "api", "empty_poll", 30.0)]);
+        let text = text(&counts, "rustc 1.0");
+        assert_eq!(parse(&text).as_ref(), Ok(&counts));
+        assert_eq!(value(&text, "rustc").as_deref(), Some("rustc 1.0"));
+        assert!(parse("[shm.abi]\npost_send = many").is_err());
+    }
+
+    #[test]
+    fn differences_beyond_the_tolerance_are_told_in_both_directions() {
+        let kept = counts(&[("shm", "abi", "post_send", 100.0), ("shm", "abi", "post_recv", 10.0)]);
+        let same = counts(&[("shm", "abi", "post_send", 102.9), ("shm", "abi", "post_recv", 8.1)]);
+        assert_eq!(differences(&kept, &same), Vec::<String>::new());
+        let more = counts(&[("shm", "abi", "post_send", 103.1), ("shm", "abi", "post_recv", 7.9)]);
+        assert_eq!(differences(&kept, &more).len(), 2);
+        let other = counts(&[("shm", "abi", "post_send", 100.0), ("shm", "api", "post_recv", 10.0)]);
+        assert_eq!(differences(&kept, &other).len(), 2);
+    }
+}
