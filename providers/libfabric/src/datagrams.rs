@@ -193,7 +193,8 @@ impl Datagrams {
         let body = Body::Hello { name: self.name.bytes(), hello, data: param.data };
         self.send_soon(dest, &Frame { to: 0, secret: 0, arg: 0, body }, chan.id, Some(to));
         // Until the peer says where it is itself. Its port may be closed once the request was seen, so that it heard the
-        // request is given time to arrive.
+        // request is given plenty of time to arrive: a closed port says nothing of the peer. Only one that ended between
+        // the two is found late for that.
         self.unanswered.lock().push(Unanswered { chan: chan.id, dest, next: Instant::now() + HEARD });
         dev.hurry();
         Ok(())
@@ -583,7 +584,7 @@ impl Datagrams {
 /// on any frame. A listener takes milliseconds to make, and there are programs that say where they listen before they do.
 const KNOCK: Duration = Duration::from_millis(60);
 const NOBODY: Duration = Duration::from_secs(1);
-const HEARD: Duration = Duration::from_secs(1);
+const HEARD: Duration = Duration::from_secs(10);
 const ASK_AGAIN: Duration = Duration::from_millis(300);
 const LAST_WORDS: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(60);

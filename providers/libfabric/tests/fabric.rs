@@ -49,6 +49,26 @@ fn a_rejection_brings_its_data_datagrams() {
     rejection(RDM);
 }
 
+/// A listener for one request closes when that came; the answer may take its time all the same.
+#[test]
+fn a_slow_answer_from_a_port_that_closed_is_waited_for() {
+    let Some((a, b)) = pair_of_devices(RDM, "0") else { return };
+    let listener = b.device.listen(0, 9).expect("a port");
+    let param = ConnectParam { addr: b.device.attr().address, port: listener.port(), qos: 0, data: b"ask" };
+    a.channel.connect(&param).expect("begins");
+    let request = await_event([&a, &b], 1, |event| event.kind == EventKind::REQUEST);
+    drop(listener);
+    // Nobody drives either side: nothing that was said arrives.
+    std::thread::sleep(Duration::from_millis(1500));
+    for _ in 0..1000 {
+        assert!(a.poll().is_none(), "given up");
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    assert_eq!(b.device.reject(request.request, RejectReason::CONSUMER, b"late"), Status::OK);
+    let told = await_event([&a, &b], 0, |_| true);
+    assert_eq!((told.kind, told.data()), (EventKind::REJECTED, &b"late"[..]));
+}
+
 #[test]
 fn a_silent_success_is_told_of_when_asked_connected() {
     silent_success(MSG);
