@@ -32,7 +32,7 @@ struct Command {
 /// The options of a command that takes any arguments.
 const ANY: &[&str] = &["COMMAND..."];
 
-const COMMANDS: [Command; 18] = [
+const COMMANDS: [Command; 19] = [
     Command {
         name: "demo",
         options: &[],
