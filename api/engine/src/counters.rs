@@ -96,6 +96,12 @@ pub(crate) struct Received {
 }
 
 impl Received {
+    /// So many receives were used by messages without anything beside.
+    #[inline]
+    pub(crate) fn add_plain(&self, times: u64, bytes: u64) {
+        self.plain.add(times, bytes);
+    }
+
     /// A receive was used.
     #[inline]
     pub(crate) fn add(&self, operation: DtoOperation, bytes: u64) {

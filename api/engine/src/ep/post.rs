@@ -182,6 +182,17 @@ impl PostSide {
         self.stored.len()
     }
 
+    /// The registered segment a triplet that is not empty names.
+    #[inline(always)]
+    pub(super) fn segment(
+        &self,
+        triplet: &LmrTriplet,
+        access: Access,
+    ) -> std::result::Result<Segment, SpanError> {
+        let domain = self.domain.ok_or(SpanError::Domain)?;
+        self.spans.segment(triplet.context, triplet.address, triplet.length, domain, access)
+    }
+
     /// Registered segments for what the consumer named; empty ones are left out. Gives the total length.
     #[inline]
     pub(super) fn resolve(
@@ -195,9 +206,7 @@ impl PostSide {
             if triplet.length == 0 {
                 continue;
             }
-            let domain = self.domain.ok_or(SpanError::Domain)?;
-            let segment =
-                self.spans.segment(triplet.context, triplet.address, triplet.length, domain, access)?;
+            let segment = self.segment(triplet, access)?;
             total += u64::from(triplet.length);
             // The number of segments was checked against a limit that is at most the capacity.
             let _ = out.try_push(segment);
@@ -306,8 +315,18 @@ impl EpInner {
             return Err(side.unless_freed(self, call, too_many_segments(call, iov.len(), most_iov)));
         }
         side.check_state(self, call)?;
-        let mut segments = Segments::new();
-        let total = side.resolve(iov, kind.access, &mut segments).map_err(|e| span_error(call, e))?;
+        let (one, mut many);
+        let (segments, total) = match iov {
+            [single] if single.length != 0 => {
+                one = side.segment(single, kind.access).map_err(|e| span_error(call, e))?;
+                (std::slice::from_ref(&one), u64::from(single.length))
+            }
+            _ => {
+                many = Segments::new();
+                let total = side.resolve(iov, kind.access, &mut many).map_err(|e| span_error(call, e))?;
+                (&many[..], total)
+            }
+        };
         if total > most_bytes {
             return Err(too_long(call, total, most_bytes));
         }
@@ -321,7 +340,7 @@ impl EpInner {
         let wire = wire_flags(flags);
         self.submit(side, call, Work { cookie, operation: kind.operation, flags }, |channel, token, quiet| {
             let status =
-                channel.post_imm(kind.opcode, wire | quiet, token, &segments, total, target, immediate);
+                channel.post_imm(kind.opcode, wire | quiet, token, segments, total, target, immediate);
             if status.0 >= 0 {
                 self.counts.posted.add(kind.operation, 1, total);
             }
@@ -390,8 +409,18 @@ impl EpInner {
         if side.freed || side.shared {
             return Err(self.recv_refused(CALL, &side));
         }
-        let mut segments = Segments::new();
-        let total = side.resolve(iov, Access::LOCAL_WRITE, &mut segments).map_err(|e| span_error(CALL, e))?;
+        let (one, mut many);
+        let (segments, total) = match iov {
+            [single] if single.length != 0 => {
+                one = side.segment(single, Access::LOCAL_WRITE).map_err(|e| span_error(CALL, e))?;
+                (std::slice::from_ref(&one), u64::from(single.length))
+            }
+            _ => {
+                many = Segments::new();
+                let total = side.resolve(iov, Access::LOCAL_WRITE, &mut many);
+                (&many[..], total.map_err(|e| span_error(CALL, e))?)
+            }
+        };
         if side.recvs.is_full() {
             drop(side);
             self.make_room();
@@ -414,7 +443,7 @@ impl EpInner {
             }
             return Ok(());
         };
-        let status = channel.post_recv(PostFlag::NONE, token.into(), &segments, total);
+        let status = channel.post_recv(PostFlag::NONE, token.into(), segments, total);
         if status.0 < 0 {
             return side.not_accepted(CALL, status, false);
         }

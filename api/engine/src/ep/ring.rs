@@ -134,15 +134,17 @@ impl WorkRing {
     /// kept silent is done.
     #[inline]
     pub(crate) fn complete(&self, token: u32) -> Option<Work> {
+        let mut taking = self.taking();
+        let work = taking.peek(token)?;
+        taking.take(token);
+        Some(work)
+    }
+
+    /// Consumer: begins to take out several, of which a poster hears when the result is dropped.
+    #[inline]
+    pub(crate) fn taking(&self) -> Taking<'_> {
         let next = self.completed.load(Ordering::Relaxed);
-        let ahead = token.wrapping_sub(next);
-        if ahead >= self.posted.load(Ordering::Acquire).wrapping_sub(next) {
-            return None;
-        }
-        if ahead > 0 && !self.is_silent(next, token) {
-            return None;
-        }
-        Some(self.pop(token))
+        Taking { ring: self, next, posted: self.posted.load(Ordering::Acquire) }
     }
 
     /// Whether all work from `from` to before `to` could succeed without a word.
@@ -156,7 +158,7 @@ impl WorkRing {
     /// Consumer: the oldest work, whatever it is.
     pub(crate) fn flush_one(&self) -> Option<Work> {
         let next = self.completed.load(Ordering::Relaxed);
-        (self.posted.load(Ordering::Acquire) != next).then(|| self.pop(next))
+        if self.posted.load(Ordering::Acquire) == next { None } else { self.complete(next) }
     }
 
     /// The event of work that was just taken out.
@@ -177,16 +179,14 @@ impl WorkRing {
     }
 
     #[inline]
-    fn pop(&self, next: u32) -> Work {
-        let slot = &self.slots[next as usize & (self.slots.len() - 1)];
+    fn work(&self, token: u32) -> Work {
+        let slot = &self.slots[token as usize & (self.slots.len() - 1)];
         let meta = slot.meta.load(Ordering::Relaxed);
-        let work = Work {
+        Work {
             cookie: slot.cookie.load(Ordering::Relaxed),
             operation: operation(meta & 0xFF),
             flags: CompletionFlags::from_bits_retain((meta & !SILENT) >> 8),
-        };
-        self.completed.store(next.wrapping_add(1), Ordering::Release);
-        work
+        }
     }
 
     pub(crate) fn set_failed(&self, failed: bool) {
@@ -214,6 +214,39 @@ impl WorkRing {
     /// Whether everything posted before `mark` has completed.
     pub(crate) fn is_past(&self, mark: u32) -> bool {
         (self.completed.load(Ordering::Acquire).wrapping_sub(mark) as i32) >= 0
+    }
+}
+
+/// Work being taken out of a ring by its consumer.
+pub(crate) struct Taking<'a> {
+    ring: &'a WorkRing,
+    next: u32,
+    posted: u32,
+}
+
+impl Taking<'_> {
+    /// The work of `token`, as [`WorkRing::complete`] would give it.
+    #[inline]
+    pub(crate) fn peek(&self, token: u32) -> Option<Work> {
+        let ahead = token.wrapping_sub(self.next);
+        if ahead >= self.posted.wrapping_sub(self.next) || ahead > 0 && !self.ring.is_silent(self.next, token)
+        {
+            return None;
+        }
+        Some(self.ring.work(token))
+    }
+
+    /// Takes out the work of a token just looked at.
+    #[inline]
+    pub(crate) fn take(&mut self, token: u32) {
+        self.next = token.wrapping_add(1);
+    }
+}
+
+impl Drop for Taking<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.ring.completed.store(self.next, Ordering::Release);
     }
 }
 

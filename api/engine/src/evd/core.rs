@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use dat_plugin::host::Queue;
 use dat_plugin::{Completion, CompletionFlag, CompletionStatus};
-use dat_types::{CompletionFlags, DtoCompletion, DtoOperation, Event, EventData, ObjectId};
+use dat_types::{CompletionFlags, DtoCompletion, DtoOperation, DtoStatus, Event, EventData, ObjectId};
 
 use super::EvdInner;
 use super::streams::Streams;
@@ -260,13 +260,20 @@ impl EvdInner {
         let queue = self.queue.as_ref()?;
         let strays = core.strays;
         while core.refill(queue) {
-            while let Some(completion) = core.next_raw() {
-                if let Some(queued) = self.convert(core, &completion, sequels) {
-                    if queued.notify {
-                        self.notified(core);
-                    }
-                    return Some(queued.event);
+            let mut one = None;
+            if core.plain_run(1, |done| one = Some(done), sequels) {
+                match one {
+                    Some(done) => return Some(Event { evd: self.id, data: EventData::Dto(done) }),
+                    None => continue,
                 }
+            }
+            if let Some(completion) = core.next_raw()
+                && let Some(queued) = self.convert(core, &completion, sequels)
+            {
+                if queued.notify {
+                    self.notified(core);
+                }
+                return Some(queued.event);
             }
             if core.is_flooded(strays) {
                 break;
@@ -294,15 +301,18 @@ impl EvdInner {
                 core.pop();
                 continue;
             }
-            let Some(completion) = core.next_raw() else {
+            if !core.has_raw() {
                 // The provider is asked once, unless all it gave was suppressed.
                 match &self.queue {
-                    Some(queue) if out.len() == before && !core.is_flooded(strays) && core.refill(queue) => {
-                        continue;
-                    }
+                    Some(queue) if out.len() == before && !core.is_flooded(strays) && core.refill(queue) => {}
                     _ => break,
                 }
-            };
+            }
+            let room = out.capacity() - out.len();
+            if core.plain_run(room, |done| out.push(done), sequels) {
+                continue;
+            }
+            let Some(completion) = core.next_raw() else { break };
             match self.convert(core, &completion, sequels) {
                 Some(Queued { event: Event { data: EventData::Dto(done), .. }, notify, .. }) => {
                     out.push(done);
@@ -370,7 +380,6 @@ impl EvdInner {
     }
 
     /// One completion as an event, unless it is suppressed.
-    #[inline]
     fn convert(&self, core: &mut Core, completion: &Completion, sequels: &mut Sequels) -> Option<Queued> {
         let Some(feeder) = core.feeder(completion.user) else {
             // Of a channel that was closed: its work was flushed.
@@ -418,7 +427,7 @@ impl EvdInner {
         if receive && success {
             feeder.ep.counts.received.add(work.operation, completion.length.into());
         }
-        let status = status_map::completed(completion.status);
+        let status = if success { DtoStatus::Success } else { status_map::completed(completion.status) };
         let data = feeder.ring.event(feeder.ep.id, work, status, completion.length.into(), completion.imm);
         let queued = Queued { event: Event { evd: self.id, data }, notify, _held: held };
         if early {
@@ -431,6 +440,55 @@ impl EvdInner {
 }
 
 impl Core {
+    /// Turns completions into what the consumer takes, at most `most`, as [`EvdInner::convert`] does one by one: those of
+    /// one direction of one endpoint, up to the first there is anything to say about. `false`: that is the first.
+    #[inline(always)]
+    fn plain_run(&mut self, most: usize, mut out: impl FnMut(DtoCompletion), sequels: &mut Sequels) -> bool {
+        let batch = &self.batch[self.taken..self.filled];
+        let Some(user) = batch.first().map(|first| first.user) else { return false };
+        let Some(feeder) = self.feeder(user) else { return false };
+        if feeder.srq.is_some() || self.cno.is_some() || !feeder.ep.is_connected_or_over() {
+            return false;
+        }
+        let (mut taking, ep) = (feeder.ring.taking(), feeder.ep.id);
+        let (mut left, mut taken, mut receives, mut bytes) = (most, 0, 0, 0);
+        for completion in batch {
+            let plain = completion.status == CompletionStatus::SUCCESS && completion.flags.0 & BEYOND.0 == 0;
+            if left == 0 || completion.user != user || !plain {
+                break;
+            }
+            let token = completion.token as u32;
+            let Some(Work { cookie, operation, flags }) = taking.peek(token) else { break };
+            if operation == DtoOperation::BindMw {
+                break;
+            }
+            taking.take(token);
+            taken += 1;
+            let length = u64::from(completion.length);
+            if operation == DtoOperation::Receive {
+                receives += 1;
+                bytes += length;
+            }
+            if !flags.contains(CompletionFlags::SUPPRESS) {
+                left -= 1;
+                let (status, value) = (DtoStatus::Success, completion.imm);
+                out(DtoCompletion { ep, cookie, status, operation, length, value });
+            }
+        }
+        drop(taking);
+        if taken == 0 {
+            return false;
+        }
+        if receives > 0 {
+            feeder.ep.counts.received.add_plain(receives, bytes);
+        }
+        if feeder.ring.is_draining() && feeder.ring.outstanding() == 0 {
+            sequels.push(Sequel::Drained { ep: feeder.ep.clone(), attempt: feeder.attempt });
+        }
+        self.taken += taken;
+        true
+    }
+
     /// The provider completed what was not posted, or out of order. Nothing it says of this channel can be trusted: what
     /// else it says of this direction is not listened to.
     #[cold]

@@ -148,6 +148,8 @@ impl Evd {
         core.counts.dequeues_found += u64::from(event.is_some());
         drop(core);
         if sequels.is_empty() {
+            // Nothing was ever in it, so there is nothing to drop; the compiler cannot know.
+            std::mem::forget(sequels);
             return Ok(event);
         }
         Ok(self.after(event, sequels))
@@ -169,8 +171,10 @@ impl Evd {
         core.counts.dequeues += 1;
         core.counts.dequeues_found += u64::from(count > 0);
         drop(core);
-        if !sequels.is_empty() {
-            sequel::perform(sequels);
+        match sequels.is_empty() {
+            // As in `poll`.
+            true => std::mem::forget(sequels),
+            false => sequel::perform(sequels),
         }
         Ok(count)
     }
