@@ -76,7 +76,7 @@ impl EpInner {
         if side.eager {
             return (0, Ok(()));
         }
-        let mut batch = Batch::default();
+        let mut batch = Batch::new();
         let mut all = 0;
         loop {
             batch.clear();
@@ -114,7 +114,7 @@ impl EpInner {
         let plain = side.recv == Verdict::Ok && !side.freed && !side.shared;
         let marked = side.soft_mark.min(side.hard_mark) < u32::MAX;
         let Some(channel) = side.channel.as_ref().filter(|_| plain && !marked) else { return (0, Ok(())) };
-        let mut batch = RecvBatch::default();
+        let mut batch = RecvBatch::new();
         let mut all = 0;
         loop {
             batch.clear();
@@ -153,6 +153,7 @@ impl Posting<'_> {
         self.iov.iter().map(|segment| u64::from(segment.length)).sum()
     }
 
+    #[inline]
     fn work(&self, operation: DtoOperation) -> Work {
         Work { cookie: self.cookie, operation, flags: self.flags }
     }
@@ -160,6 +161,7 @@ impl Posting<'_> {
 
 impl PostSide {
     /// Total length and segments of a post there is nothing to say about; `None` for all others.
+    #[inline(always)]
     fn ready(&self, post: &Posting<'_>, send: bool, segments: &mut Segments) -> Option<u64> {
         let (ring, most_iov, known, access) = match send {
             true => {
@@ -173,7 +175,13 @@ impl PostSide {
         if ring.is_full() || !known.contains(post.flags) || post.iov.len() > most_iov as usize {
             return None;
         }
-        let total = self.resolve(post.iov, access, segments).ok()?;
+        let total = match post.iov {
+            [single] if single.length != 0 => {
+                segments.push(self.segment(single, access).ok()?);
+                u64::from(single.length)
+            }
+            iov => self.resolve(iov, access, segments).ok()?,
+        };
         (!send || total <= self.limits.message).then_some(total)
     }
 

@@ -1,5 +1,7 @@
 //! Several posts in one call of the provider.
 
+use arrayvec::ArrayVec;
+
 use super::Remote;
 use crate::wire::{Opcode, PostFlag, RecvRequest, Request, Segment};
 
@@ -15,68 +17,70 @@ pub type Batch = List<Request>;
 /// Receives collected for [`super::Channel::post_recv_batch`].
 pub type RecvBatch = List<RecvRequest>;
 
-/// Posts and the segments they name. Lives on the stack, segments are copied in, nothing is allocated.
+/// Posts and the segments they name. Lives on the stack, segments are copied in, nothing is allocated, and nothing is
+/// written but what is posted.
 pub struct List<T> {
-    posts: [T; BATCH],
-    count: usize,
-    segments: [Segment; SEGMENTS],
-    used: usize,
-}
-
-impl Default for Batch {
-    fn default() -> Batch {
-        List::of(Request::new(Opcode::SEND, PostFlag::NONE, 0, &[], 0, Remote::default(), 0))
-    }
-}
-
-impl Default for RecvBatch {
-    fn default() -> RecvBatch {
-        List::of(RecvRequest::new(PostFlag::NONE, 0, &[], 0))
-    }
+    posts: ArrayVec<T, BATCH>,
+    segments: ArrayVec<Segment, SEGMENTS>,
 }
 
 impl<T: Copy> List<T> {
-    fn of(empty: T) -> List<T> {
-        let nothing = Segment { addr: 0, len: 0, lkey: 0 };
-        List { posts: [empty; BATCH], count: 0, segments: [nothing; SEGMENTS], used: 0 }
+    /// An empty one.
+    #[inline]
+    pub fn new() -> List<T> {
+        List { posts: ArrayVec::new(), segments: ArrayVec::new() }
     }
 
     /// How many posts are collected.
+    #[inline]
     pub fn len(&self) -> usize {
-        self.count
+        self.posts.len()
     }
 
     /// Whether none is.
     pub fn is_empty(&self) -> bool {
-        self.count == 0
+        self.posts.is_empty()
     }
 
     /// Whether one more post with so many segments fits.
+    #[inline]
     pub fn has_room(&self, segments: usize) -> bool {
-        self.count < BATCH && SEGMENTS - self.used >= segments
+        !self.posts.is_full() && self.segments.remaining_capacity() >= segments
     }
 
     /// Forgets them.
+    #[inline]
     pub fn clear(&mut self) {
-        (self.count, self.used) = (0, 0);
+        self.posts.clear();
+        self.segments.clear();
     }
 
-    /// Room for one more post with these segments; the copy of the segments and the place of the post.
-    fn room(&mut self, segments: &[Segment]) -> Option<(&[Segment], &mut T)> {
+    #[inline]
+    fn add(&mut self, post: T, segments: &[Segment]) -> bool {
         if !self.has_room(segments.len()) {
-            return None;
+            return false;
         }
-        let own = &mut self.segments[self.used..self.used + segments.len()];
-        own.copy_from_slice(segments);
-        self.used += segments.len();
-        self.count += 1;
-        Some((own, &mut self.posts[self.count - 1]))
+        // Written out for the commonest number: a copy of any number is a call.
+        if let [one] = segments {
+            self.segments.push(*one);
+        } else {
+            self.segments.extend(segments.iter().copied());
+        }
+        self.posts.push(post);
+        true
+    }
+}
+
+impl<T: Copy> Default for List<T> {
+    fn default() -> List<T> {
+        List::new()
     }
 }
 
 impl Batch {
     /// Adds a request; `false`: no room, post the batch first.
     #[must_use]
+    #[inline]
     pub fn push(
         &mut self,
         opcode: Opcode,
@@ -86,38 +90,35 @@ impl Batch {
         total: u64,
         remote: Remote,
     ) -> bool {
-        let Some((own, place)) = self.room(segments) else { return false };
-        *place = Request::new(opcode, flags, token, own, total, remote, 0);
-        true
+        self.add(Request::new(opcode, flags, token, segments, total, remote, 0), segments)
     }
 
     /// The requests, with their segments where they are now.
     pub(super) fn requests(&mut self) -> &[Request] {
         let mut next = self.segments.as_ptr();
-        for post in &mut self.posts[..self.count] {
+        for post in &mut self.posts {
             post.segs = next;
             next = next.wrapping_add(post.nsegs as usize);
         }
-        &self.posts[..self.count]
+        &self.posts
     }
 }
 
 impl RecvBatch {
     /// Adds a receive; `false`: no room, post the batch first.
     #[must_use]
+    #[inline]
     pub fn push(&mut self, flags: PostFlag, token: u64, segments: &[Segment], total: u64) -> bool {
-        let Some((own, place)) = self.room(segments) else { return false };
-        *place = RecvRequest::new(flags, token, own, total);
-        true
+        self.add(RecvRequest::new(flags, token, segments, total), segments)
     }
 
     /// The receives, with their segments where they are now.
     pub(super) fn requests(&mut self) -> &[RecvRequest] {
         let mut next = self.segments.as_ptr();
-        for post in &mut self.posts[..self.count] {
+        for post in &mut self.posts {
             post.segs = next;
             next = next.wrapping_add(post.nsegs as usize);
         }
-        &self.posts[..self.count]
+        &self.posts
     }
 }
