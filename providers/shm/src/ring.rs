@@ -2,7 +2,7 @@
 //!
 //! A frame is a header of one unit and its payload, in one piece; a wrap marker skips what is left at the end of the
 //! ring. The first word of a header says that the frame is there: it is written last, with release ordering. Before
-//! that the producer clears the word of the header that will follow, so the consumer only ever looks at a word that
+//! that the producer cleared the word of the header that will follow, so the consumer only ever looks at a word that
 //! was cleared or published, and one cache line carries header and a short payload together.
 //!
 //! Nothing here trusts the other side: a header that makes no sense is [`Nonsense`], and so is a consumer position the
@@ -41,7 +41,6 @@ pub(crate) struct Slot {
     pub(crate) at: usize,
     len: usize,
     wrap: Option<usize>,
-    next: usize,
     head: u64,
 }
 
@@ -85,8 +84,12 @@ impl Producer {
 
     /// Room for a payload, or `None` as far as is known. Up to half the ring less two units finds room in an empty
     /// ring wherever its head is.
+    ///
+    /// The header that will follow is cleared here rather than when the frame is published: often it is on another line,
+    /// which is fetched while the payload is written, and nothing then stands between the payload's store and the
+    /// header's, for the consumer to take their line away.
     #[inline]
-    pub(crate) fn reserve(&self, len: usize) -> Option<Slot> {
+    pub(crate) fn reserve(&self, memory: &impl Memory, len: usize) -> Option<Slot> {
         let at = self.head as usize & (self.size - 1);
         let span = span(len);
         let skip = if at + span <= self.size { 0 } else { self.size - at };
@@ -97,13 +100,13 @@ impl Producer {
         }
         let next = head as usize & (self.size - 1);
         let wrap = (skip != 0).then_some(at);
-        Some(Slot { at: if skip == 0 { at } else { 0 }, len, wrap, next, head })
+        memory.set_word(next, 0, Ordering::Relaxed);
+        Some(Slot { at: if skip == 0 { at } else { 0 }, len, wrap, head })
     }
 
     /// Publishes a frame whose payload is in place.
     #[inline]
     pub(crate) fn publish(&mut self, memory: &impl Memory, slot: Slot, kind: u8, flags: u8, arg: u64) {
-        memory.set_word(slot.next, 0, Ordering::Relaxed);
         memory.set_rest(slot.at, slot.len as u32, arg);
         memory.set_word(slot.at, MARK | (flags as u32) << 8 | kind as u32, Ordering::Release);
         if let Some(at) = slot.wrap {
@@ -234,7 +237,7 @@ mod tests {
                     let mut producer = Producer::new(4 * UNIT);
                     for (index, len) in lens.into_iter().enumerate() {
                         loop {
-                            if let Some(slot) = producer.reserve(len) {
+                            if let Some(slot) = producer.reserve(cells, len) {
                                 producer.publish(cells, slot, 2, 0, index as u64 + 100);
                                 break;
                             }
@@ -274,7 +277,7 @@ mod tests {
             let (cells, mut producer, mut consumer) =
                 (Cells::new(SIZE), Producer::new(SIZE), Consumer::new(SIZE));
             let mut count = 0;
-            while let Some(slot) = producer.reserve(8) {
+            while let Some(slot) = producer.reserve(&cells, 8) {
                 producer.publish(&cells, slot, 2, 3, count);
                 count += 1;
             }
@@ -282,9 +285,9 @@ mod tests {
             let frame = consumer.peek(&cells).unwrap().unwrap();
             assert_eq!((frame.kind, frame.flags, frame.len, frame.arg), (2, 3, 8, 0));
             consumer.advance(&frame);
-            assert!(producer.reserve(8).is_none(), "not known yet");
+            assert!(producer.reserve(&cells, 8).is_none(), "not known yet");
             producer.credit(consumer.tail()).unwrap();
-            assert!(producer.reserve(8).is_some());
+            assert!(producer.reserve(&cells, 8).is_some());
         }
 
         #[test]
@@ -293,14 +296,14 @@ mod tests {
                 let (cells, mut producer, mut consumer) =
                     (Cells::new(SIZE), Producer::new(SIZE), Consumer::new(SIZE));
                 for _ in 0..start {
-                    let slot = producer.reserve(0).unwrap();
+                    let slot = producer.reserve(&cells, 0).unwrap();
                     producer.publish(&cells, slot, 2, 0, 0);
                     let frame = consumer.peek(&cells).unwrap().unwrap();
                     consumer.advance(&frame);
                     producer.credit(consumer.tail()).unwrap();
                 }
                 let longest = SIZE / 2 - 2 * UNIT;
-                let slot = producer.reserve(longest).unwrap_or_else(|| panic!("at unit {start}"));
+                let slot = producer.reserve(&cells, longest).unwrap_or_else(|| panic!("at unit {start}"));
                 producer.publish(&cells, slot, 2, 0, 9);
                 assert_eq!(consumer.peek(&cells).unwrap().unwrap().len, longest);
             }
@@ -310,7 +313,7 @@ mod tests {
         fn positions_no_consumer_can_have_are_nonsense() {
             let (cells, mut producer) = (Cells::new(SIZE), Producer::new(SIZE));
             for _ in 0..3 {
-                let slot = producer.reserve(0).unwrap();
+                let slot = producer.reserve(&cells, 0).unwrap();
                 producer.publish(&cells, slot, 2, 0, 0);
             }
             assert_eq!(producer.credit(32), Ok(()));
@@ -338,7 +341,7 @@ mod tests {
                 let mut model = std::collections::VecDeque::new();
                 for (number, (produce, len)) in steps.into_iter().enumerate() {
                     if produce {
-                        if let Some(slot) = producer.reserve(len) {
+                        if let Some(slot) = producer.reserve(&cells, len) {
                             let range = slot.at..slot.at + span(len);
                             prop_assert!(range.end <= SIZE);
                             for (at, len, _) in &model {

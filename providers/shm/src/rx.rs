@@ -597,10 +597,10 @@ impl Rx {
         while let Some(reading) = self.reads.front_mut() {
             let Target { addr, len, rkey } = reading.target;
             let piece = (len - reading.sent).min(link.segment.answer_bytes() as u64 / 4);
-            let mut slot = rings.answers.reserve(piece as usize);
+            let mut slot = rings.answers.reserve(&rings.answer_memory, piece as usize);
             if slot.is_none() {
                 rings.answers.credit(link.segment.peer().answers_consumed.load(Ordering::Acquire))?;
-                slot = rings.answers.reserve(piece as usize);
+                slot = rings.answers.reserve(&rings.answer_memory, piece as usize);
             }
             let Some(slot) = slot else { break };
             let part = Target { addr: addr + reading.sent, len: piece, rkey };

@@ -629,11 +629,11 @@ impl Rings {
     /// Room for a frame. The peer's position is read only when the known one leaves none.
     #[inline]
     fn reserve(&mut self, link: &Link, len: usize) -> Result<Option<Slot>, Nonsense> {
-        if let Some(slot) = self.out.reserve(len) {
+        if let Some(slot) = self.out.reserve(&self.memory, len) {
             return Ok(Some(slot));
         }
         self.out.credit(link.segment.peer().consumed.load(Ordering::Acquire))?;
-        Ok(self.out.reserve(len))
+        Ok(self.out.reserve(&self.memory, len))
     }
 
     #[inline]
