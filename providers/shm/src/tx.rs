@@ -370,9 +370,11 @@ impl Tx {
 
     /// All progress there is to be made.
     pub(crate) fn advance(&mut self, chan: &Chan, link: &Link) {
-        let result = self.reap(chan, link).and_then(|()| self.push(chan, link)).and_then(|()| {
+        let result = self.reap(chan, link, true).and_then(|()| {
+            let sent = self.sent;
+            self.push(chan, link)?;
             // What was executed on the spot is complete now.
-            if self.done != self.sent { self.reap(chan, link) } else { Ok(()) }
+            if self.sent != sent { self.reap(chan, link, false) } else { Ok(()) }
         });
         if result.is_err() {
             self.stop(chan);

@@ -12,8 +12,9 @@ use crate::ring::Nonsense;
 use crate::wait;
 
 impl Tx {
-    /// Finds out what is complete.
-    pub(super) fn reap(&mut self, chan: &Chan, link: &Link) -> Result<(), Nonsense> {
+    /// Finds out what is complete. Only with `look` by the peer's counter: that takes the line away from the peer, who
+    /// writes to it before each of its answers, and an answer's stores wait until it has the line again.
+    pub(super) fn reap(&mut self, chan: &Chan, link: &Link, look: bool) -> Result<(), Nonsense> {
         // Once a request failed, or the channel stopped, the rest is the engine's to flush, done or not.
         if self.done == self.tail || !self.on {
             return Ok(());
@@ -22,7 +23,7 @@ impl Tx {
         self.credit(chan.acked.load(Ordering::Relaxed))?;
         let oldest = self.entries[self.place(self.done)];
         let mut fail = 0;
-        if oldest.state != State::Done && self.acked.wrapping_sub(oldest.seq) as i32 <= 0 {
+        if look && oldest.state != State::Done && self.acked.wrapping_sub(oldest.seq) as i32 <= 0 {
             // First `fail`: it is written after the counter it belongs to.
             fail = peer.fail.load(Ordering::Acquire);
             self.credit(peer.completed.load(Ordering::Acquire))?;
