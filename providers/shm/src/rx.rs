@@ -191,9 +191,14 @@ impl Rx {
         }
         let place = self.tail as usize & (self.recvs.len() - 1);
         let mut total = 0;
-        for (to, segment) in self.segs[place * self.max_segs..].iter_mut().zip(segments) {
-            *to = Stretch::from(segment);
-            total += segment.len() as u64;
+        if let [one] = segments {
+            self.segs[place * self.max_segs] = Stretch::from(one);
+            total = u64::from(one.len());
+        } else {
+            for (to, segment) in self.segs[place * self.max_segs..].iter_mut().zip(segments) {
+                *to = Stretch::from(segment);
+                total += u64::from(segment.len());
+            }
         }
         self.recvs[place] = Recv {
             token: request.token,
@@ -270,7 +275,7 @@ impl Rx {
             }
         }
         if let Some(link) = link {
-            self.publish(chan, link);
+            self.publish(link);
         }
         self.aim(chan);
         n
@@ -341,7 +346,7 @@ impl Rx {
                 Step::Idle => break,
             }
         }
-        self.publish(chan, link);
+        self.publish(link);
         self.aim(chan);
         !self.done.is_empty()
     }
@@ -656,7 +661,7 @@ impl Rx {
     /// The connection ends with an error at this request of the peer's.
     #[cold]
     fn fail(&mut self, chan: &Chan, link: &Link, failed: Failed) -> Step {
-        self.publish(chan, link);
+        self.publish(link);
         link.segment.own().fail.store(failed.there.0, Ordering::Release);
         link.wake_sender();
         self.on = false;
@@ -669,8 +674,8 @@ impl Rx {
     }
 
     /// Tells the peer how far things are.
-    #[inline]
-    fn publish(&mut self, _chan: &Chan, link: &Link) {
+    #[inline(always)]
+    fn publish(&mut self, link: &Link) {
         if !self.dirty {
             return;
         }
