@@ -46,6 +46,9 @@ pub struct Link {
     /// Completions taken together, and how many of them were looked at.
     taken: Vec<DtoCompletion>,
     seen: usize,
+    /// Where messages are received, and receives to be posted together.
+    places: Vec<Slice>,
+    again: Vec<(Slice, u64)>,
 }
 
 /// What a connection is to be.
@@ -139,6 +142,8 @@ impl Link {
             ..EpAttr::default()
         };
         let ep = ia.ep(&pz).recv_evd(&dto).request_evd(&dto).connect_evd(&connection).attr(attr).create()?;
+        let places =
+            (slots..2 * slots).map(|place| messages.slice(place * slot..(place + 1) * slot)).collect();
         let link = Link {
             ep,
             dto,
@@ -156,6 +161,8 @@ impl Link {
             early: None,
             taken: Vec::with_capacity(TOGETHER),
             seen: 0,
+            places,
+            again: Vec::with_capacity(TOGETHER),
         };
         for receive in 0..depth as usize {
             link.post_recv((receive % slots) as u64)?;
@@ -284,6 +291,30 @@ impl Link {
         }
     }
 
+    /// Takes messages that have come, one at least and `most` at most, and posts their receives again; gives how many.
+    #[inline]
+    pub fn absorb(&mut self, most: u32) -> Outcome<u32> {
+        if let Some(message) = self.early.take() {
+            self.release(message)?;
+            return Ok(1);
+        }
+        self.again.clear();
+        while self.again.is_empty() {
+            if self.seen == self.taken.len() {
+                self.more(self.limit)?;
+            }
+            while self.again.len() < most as usize
+                && let Some(done) = self.left()
+            {
+                if let Some(message) = self.take(&done)? {
+                    self.again.push((self.places[message.slot as usize], message.slot));
+                }
+            }
+        }
+        self.ep.recv_each(&self.again).1?;
+        Ok(self.again.len() as u32)
+    }
+
     /// Posts the receive of a message again.
     #[inline]
     pub fn release(&self, message: Received) -> Outcome {
@@ -409,8 +440,7 @@ impl Link {
 
     #[inline]
     fn post_recv(&self, slot: u64) -> Outcome {
-        let start = (self.slots + slot as usize) * self.slot;
-        Ok(self.ep.recv_into(&[self.messages.slice(start..start + self.slot)]).cookie(slot).post()?)
+        Ok(self.ep.recv_into(&[self.places[slot as usize]]).cookie(slot).post()?)
     }
 
     #[inline]

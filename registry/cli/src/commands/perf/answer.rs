@@ -22,9 +22,9 @@ pub fn ping_pong(link: &mut Link, messages: u32, length: u32) -> Outcome {
 pub fn sink(link: &mut Link, messages: u32, batches: u32) -> Outcome {
     link.tell(Control::Done)?;
     for _ in 0..batches {
-        for _ in 0..messages {
-            let message = link.receive()?;
-            link.release(message)?;
+        let mut left = messages;
+        while left > 0 {
+            left -= link.absorb(left)?;
         }
         link.tell(Control::Done)?;
     }
