@@ -4,7 +4,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use dat::{EpAttr, Event};
+use dat::{ConnectionKind, Ep, EpAttr, Evd, Event, Region};
 use dat_process_tests::{Domain, Holdings, LONG, Peer, open, server};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -23,7 +23,7 @@ fn a_thousand_connections() {
     let port = peer.hear_number("port");
     let ia = open(&domain.to_string()).unwrap();
     let pz = ia.pz().unwrap();
-    let (connections, completions) = (ia.evd(64).unwrap(), ia.evd(2 * COUNT as u32).unwrap());
+    let (connections, completions) = (ia.evd(64).unwrap(), ia.evd(3 * COUNT as u32).unwrap());
     let region = pz.region(4096, dat::Privileges::ALL).unwrap();
     let attr = EpAttr { max_recv_dtos: 1, max_request_dtos: 1, ..EpAttr::default() };
     let connect = || {
@@ -36,24 +36,32 @@ fn a_thousand_connections() {
     // What is made once is not counted.
     let warm = connect().0;
     assert!(completions.wait(Duration::from_millis(1)).unwrap().is_none());
+    let lonely = poll_cost(&warm, &completions, &region);
     let (before, private) = (Holdings::calm(), Holdings::private_bytes());
     let (eps, mut times): (Vec<_>, Vec<Duration>) = (0..COUNT).map(|_| connect()).unzip();
     let (after, private_after) = (Holdings::now(), Holdings::private_bytes());
     times.sort();
-    let (median, worst) = (times[COUNT / 2], times[COUNT - 1]);
+    let (median, late, worst) = (times[COUNT / 2], times[COUNT * 9 / 10], times[COUNT - 1]);
     let shared = (after.segment_bytes - before.segment_bytes) / COUNT as u64;
     let own = private_after.saturating_sub(private) / COUNT as u64;
     println!(
         "{COUNT} connections, idle: {shared} bytes shared by both sides and {own} bytes of this side, each"
     );
     println!("descriptors each: {:.2}", (after.descriptors - before.descriptors) as f64 / COUNT as f64);
-    println!("connect + accept: median {median:?}, worst {worst:?}");
+    println!("connect + accept: median {median:?}, nine in ten within {late:?}, worst {worst:?}");
     assert!(shared > 0, "the shared memory was not found; it would have to be counted otherwise");
     assert!(shared + own < 64 << 10, "{} bytes for an idle connection", shared + own);
     assert_eq!(after.threads, before.threads, "connections cost threads");
     // The figure is printed; the bound only catches what is out of all proportion, for the machine may be busy and the
     // build unoptimised.
     assert!(median < Duration::from_millis(30), "median {median:?}");
+
+    // Polls cost in proportion to the connections at work. The bound only catches one that looks at all of them.
+    let crowded = poll_cost(&warm, &completions, &region);
+    println!(
+        "poll of the dispatcher: {crowded:.1?} ns with {COUNT} idle connections, {lonely:.1?} ns with none"
+    );
+    assert!(crowded < 20.0 * lonely + 100.0, "{crowded:.1} ns in place of {lonely:.1}");
 
     // Every one of them works.
     for (index, ep) in eps.iter().enumerate() {
@@ -73,6 +81,73 @@ fn a_thousand_connections() {
     drop(eps);
     assert_eq!(before.settled(), before, "left: after, before");
     drop(warm);
+}
+
+/// Nanoseconds of a poll that finds nothing while one connection is at work: the best of some groups of polls, each right
+/// after a message there and back.
+fn poll_cost(ep: &Ep, completions: &Evd, region: &Region) -> f64 {
+    const POLLS: u32 = 64;
+    let mut best = f64::MAX;
+    for _ in 0..200 {
+        ep.recv_into(&[region.slice(..8)]).post().unwrap();
+        ep.send_from(&[region.slice(8..16)]).post().unwrap();
+        let deadline = Instant::now() + LONG;
+        let mut left = 2;
+        while left > 0 {
+            left -= i32::from(completions.poll().unwrap().is_some());
+            assert!(Instant::now() < deadline, "no echo");
+        }
+        let start = Instant::now();
+        for _ in 0..POLLS {
+            assert!(completions.poll().unwrap().is_none());
+        }
+        best = best.min(start.elapsed().as_nanos() as f64 / f64::from(POLLS));
+    }
+    best
+}
+
+#[test]
+fn connecting_many_at_once() {
+    const BATCH: usize = 200;
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let hard = getrlimit(Resource::Nofile).maximum;
+    setrlimit(Resource::Nofile, Rlimit { current: hard, maximum: hard }).unwrap();
+    let domain = Domain::new();
+    let mut peer = Peer::start(PEER, "serve", &domain, &[]);
+    let port = peer.hear_number("port");
+    let ia = open(&domain.to_string()).unwrap();
+    let pz = ia.pz().unwrap();
+    let evd = ia.evd(4 * BATCH as u32).unwrap();
+    let ep = || ia.ep(&pz).evd(&evd).max_recvs(1).max_requests(1).create().unwrap();
+    let (mut singly, mut together) = (Vec::new(), Vec::new());
+    for _ in 0..5 {
+        // Made and freed outside of what is measured.
+        let eps: Vec<Ep> = (0..2 * BATCH).map(|_| ep()).collect();
+        let connect = |ep: &Ep| {
+            let connect = ep.connect(ia.address().unwrap(), port).private_data(server::IDLE);
+            connect.timeout(LONG).start().unwrap();
+        };
+        let established = || match evd.wait(LONG).unwrap() {
+            Some(Event::Connection { kind: ConnectionKind::Established, .. }) => {}
+            other => panic!("expected a connection, got {other:?}"),
+        };
+        let (one_by_one, at_once) = eps.split_at(BATCH);
+        let start = Instant::now();
+        for ep in one_by_one {
+            connect(ep);
+            established();
+        }
+        singly.push(start.elapsed() / BATCH as u32);
+        let start = Instant::now();
+        at_once.iter().for_each(connect);
+        at_once.iter().for_each(|_| established());
+        together.push(start.elapsed() / BATCH as u32);
+    }
+    singly.sort();
+    together.sort();
+    println!("a connection, one after another: {:?}; {BATCH} at once: {:?} each", singly[2], together[2]);
+    // Posted at once they must not be in each other's way; how much faster they are depends on the machine.
+    assert!(together[2] < singly[2] * 4 + Duration::from_millis(2), "{together:?}, one by one {singly:?}");
 }
 
 #[test]
