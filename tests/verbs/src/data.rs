@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::ffi::c_int;
-use std::ptr::null_mut;
 
 use rdma_sys::verbs::*;
 
@@ -355,7 +354,7 @@ unsafe fn complete(
             sl: 0,
             dlid_path_bits: 0,
         });
-        if queue.armed && queue.base.channel != null_mut() {
+        if queue.armed && !queue.base.channel.is_null() {
             queue.armed = false;
             signal((*queue.base.channel).fd);
         }
