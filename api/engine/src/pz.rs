@@ -56,7 +56,10 @@ impl Pz {
             );
             return Err(error::state(CALL, Subtype::PzInUse, message));
         }
-        self.0.life.end();
+        // Of two threads that free it, one does.
+        if !self.0.life.end() {
+            return Err(self.0.life.gone(CALL));
+        }
         if let Some(ia) = self.0.life.owner.upgrade() {
             ia.objects.lock().pzs.remove(&self.0.life.id);
             ia.count(IaCounter::PzFree);

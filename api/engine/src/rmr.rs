@@ -196,14 +196,19 @@ impl Rmr {
 
     /// `dat_rmr_free`, bound or not: its context is dead afterwards.
     pub fn free(&self) -> Result<()> {
-        self.checked("dat_rmr_free")?;
-        self.kill();
-        Ok(())
+        const CALL: &str = "dat_rmr_free";
+        self.checked(CALL)?;
+        // Of two threads that free it, one does.
+        match self.kill() {
+            true => Ok(()),
+            false => Err(self.0.life.gone(CALL)),
+        }
     }
 
-    pub(crate) fn kill(&self) {
+    /// `false`: somebody else did.
+    pub(crate) fn kill(&self) -> bool {
         if !self.0.life.end() {
-            return;
+            return false;
         }
         drop(self.0.window.lock().take());
         self.0.pz.lock().take();
@@ -213,6 +218,7 @@ impl Rmr {
             ia.objects.lock().rmrs.remove(&self.0.life.id);
             ia.count(dat_types::IaCounter::RmrFree);
         }
+        true
     }
 
     /// A peer's message ended what it was bound to.

@@ -241,7 +241,10 @@ impl Srq {
                 format!("{users} endpoints use shared receive queue {}; free them first", self.0.life.id);
             return Err(error::state(CALL, Subtype::SrqInUse, message));
         }
-        objects.srqs.remove(&self.0.life.id);
+        // Of two threads that free it, one does.
+        if objects.srqs.remove(&self.0.life.id).is_none() {
+            return Err(self.0.life.gone(CALL));
+        }
         ia.count(dat_types::IaCounter::SrqFree);
         drop(objects);
         self.kill();

@@ -197,11 +197,12 @@ impl EpInner {
         all_fit
     }
 
-    /// Ends it whatever its state, silently: completions queued stay, none is added, no event follows.
-    pub(crate) fn kill(self: &Arc<EpInner>) {
+    /// Ends it whatever its state, silently: completions queued stay, none is added, no event follows. `false`: somebody
+    /// else did.
+    pub(crate) fn kill(self: &Arc<EpInner>) -> bool {
         let mut control = self.control.lock();
         if std::mem::replace(&mut control.freed, true) {
-            return;
+            return false;
         }
         let mut sequels = Sequels::new();
         {
@@ -238,6 +239,7 @@ impl EpInner {
             ia.bury_the_dead();
             ia.later(sequels);
         }
+        true
     }
 }
 

@@ -413,8 +413,11 @@ impl Ep {
             return Err(self.0.wrong_state(CALL, control.state));
         }
         drop(control);
-        self.0.kill();
-        Ok(())
+        // Of two threads that free it, one does.
+        match self.0.kill() {
+            true => Ok(()),
+            false => Err(error::freed(CALL, Subtype::HandleEp, "endpoint", self.0.id)),
+        }
     }
 
     pub(crate) fn check(&self, call: &'static str, ia: ObjectId) -> Result<()> {

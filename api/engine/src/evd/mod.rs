@@ -271,6 +271,10 @@ impl Evd {
         self.check(CALL, self.0.ia, Subtype::Handle1)?;
         {
             let mut core = self.0.core.lock();
+            // Of two threads that free it, one does.
+            if core.gate == Gate::Freed {
+                return Err(self.refused(CALL, &core));
+            }
             if core.gate == Gate::Waited {
                 let message =
                     format!("a thread waits on event dispatcher {}; make it unwaitable first", self.0.id);

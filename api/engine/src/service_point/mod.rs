@@ -254,7 +254,9 @@ impl Point {
         }
         match (&self.kind, ep) {
             (Kind::Reserved(Some(_)), Some(ep)) => ep.unhold(),
-            (_, Some(ep)) => ep.kill(),
+            (_, Some(ep)) => {
+                ep.kill();
+            }
             (_, None) => {}
         }
         false
