@@ -106,7 +106,7 @@ pub fn rdma() -> Report {
             format!("'{}' capi-column {} '{}' {out}", own.display(), column.name, library.display());
         let environment = [("DAT_TEST_IBVERBS", "rxe0".to_owned()), ("DAT_TEST_SCALE", EMULATED.to_string())];
         let environment = environment.map(|(key, value)| (key.to_owned(), value)).to_vec();
-        let machine = Machine { environment, deadline: 420, ..Machine::default() };
+        let machine = Machine { environment, deadline: 600, ..Machine::default() };
         let ended = match machine.run(&command) {
             Ok(ended) => ended,
             Err(Trouble::Unavailable(why)) => return Ok(Outcome::not_run(why)),
@@ -183,7 +183,7 @@ fn in_a_process(
     words.extend(["capi-column".to_owned(), column.name.to_owned()]);
     words.extend([library, folder].map(|path| path.display().to_string()));
     let (program, arguments) = words.split_first().ok_or("nothing to run")?;
-    Run::new(program).args(arguments).deadline(400).run()
+    Run::new(program).args(arguments).deadline(600).run()
 }
 
 fn own_path() -> Result<PathBuf, String> {
