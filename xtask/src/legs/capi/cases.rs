@@ -166,7 +166,7 @@ pub const CASES: &[Case] = &[
         ..pair("dtestsrq", &["-c", "5", "-B", "10"], SRQ_DONE)
     },
     // Its server says where it is before it listens there, and a fast client is refused.
-    Case { needs: &[Need::Atomics], tries: 4, ..pair("dtestx", &[], &["immed/atomic test PASSED"]) },
+    Case { needs: &[Need::Atomics], tries: 12, ..pair("dtestx", &[], &["immed/atomic test PASSED"]) },
     Case { needs: &[Need::Datagrams], ..pair("dtestx", &["-u"], &[]) },
     served(&["-T", "T", "-i", "100", "-t", "1", "-w", "1", "client", "SR", "256", "server", "SR", "256"]),
     served(&[
