@@ -82,20 +82,16 @@ pub fn run(options: Options) -> Report {
     Ok(Outcome::passed(words + &missing(&result)))
 }
 
-/// The leg of CI: a short run, in which all of ours must have figures. How good they are is not judged.
+/// The leg of CI: a short run, in which all of ours must have been measured. How good the figures are is not judged, nor
+/// whether the processors stood still for one to be kept.
 pub fn smoke() -> Report {
     let result = measure(true)?;
     if let Some(why) = result["not_run"].as_str() {
         return Ok(Outcome::not_run(why));
     }
     output::show(&tables::all(&result));
-    let there = |test: &str| {
-        list(&result["rows"]).iter().any(|row| {
-            row["test"] == test
-                && row["who"] == "dat"
-                && row["median"].as_f64().is_some_and(|median| median > 0.0)
-        })
-    };
+    let there =
+        |test: &str| list(&result["taken"]).iter().any(|row| row["test"] == test && row["who"] == "dat");
     let without: Vec<&str> = OURS.into_iter().filter(|test| !there(test)).collect();
     match without.is_empty() {
         true => {

@@ -98,6 +98,8 @@ pub(crate) struct Figures {
     /// Who could not be measured, why, and how often.
     missing: BTreeMap<(String, String), u32>,
     dropped: u32,
+    /// Samples of each test and program, dropped ones too.
+    taken: BTreeMap<(Test, String), u32>,
 }
 
 #[derive(Default)]
@@ -108,6 +110,7 @@ struct Samples {
 
 impl Figures {
     pub(crate) fn add(&mut self, (test, size): Point, who: &str, place: Place, probe: f64, value: f64) {
+        *self.taken.entry((test, who.to_owned())).or_default() += 1;
         if place == Place::Mixed {
             self.dropped += 1;
             return;
@@ -216,6 +219,8 @@ pub(crate) fn run(args: &[String]) {
             "rounds": rounds,
             "seconds": start.elapsed().as_secs(),
             "dropped": figures.dropped,
+            "taken": figures.taken.iter().map(|((test, who), count)| json!({
+                "test": test.name(), "who": who, "samples": count })).collect::<Vec<_>>(),
             "rows": rows,
             "layers": { "phases": crate::cost::PHASES, "rows": layers.iter().map(|(name, ns)| json!({
                 "layer": name, "ns": ns.map(|ns| (ns * 10.0).round() / 10.0) })).collect::<Vec<_>>() },

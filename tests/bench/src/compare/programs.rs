@@ -11,7 +11,7 @@ use dat_measure::cpu;
 use serde_json::{Value, json};
 
 /// How long a program may take.
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(30);
 
 /// Whether a program is there.
 pub(crate) fn there(program: &str) -> bool {
