@@ -190,7 +190,7 @@ impl Cno {
             }
             let now = Instant::now();
             if deadline.is_some_and(|deadline| now >= deadline) {
-                return Err(EMPTY);
+                return Err(TIME_UP);
             }
             if now < spin_until {
                 std::thread::yield_now();
@@ -368,7 +368,7 @@ impl CnoInner {
             left.map(|left| Timespec { tv_sec: left.as_secs() as _, tv_nsec: left.subsec_nanos() as _ });
         match poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], left.as_ref()) {
             Ok(_) => Ok(()),
-            Err(Errno::INTR) => Err(Error::bare(ReturnType::InterruptedCall, Subtype::None)),
+            Err(Errno::INTR) => Err(INTERRUPTED),
             Err(errno) => {
                 let message = "waiting on the notification object's descriptor failed";
                 let error = Error::new("dat_cno_wait", ReturnType::InternalError, Subtype::None, message);
@@ -401,7 +401,24 @@ impl Drop for Waiter<'_> {
     }
 }
 
-const EMPTY: Error = Error::bare(ReturnType::QueueEmpty, Subtype::None);
+const INTERRUPTED: Error = Error::fixed(
+    "dat_cno_wait",
+    ReturnType::InterruptedCall,
+    Subtype::None,
+    "a signal came; nothing was taken, wait again",
+);
+const TIME_UP: Error = Error::fixed(
+    "dat_cno_wait",
+    ReturnType::QueueEmpty,
+    Subtype::None,
+    "no dispatcher had a notification in the time given",
+);
+const EMPTY: Error = Error::fixed(
+    "dat_cno_trigger",
+    ReturnType::QueueEmpty,
+    Subtype::None,
+    "no dispatcher has a notification",
+);
 
 impl std::fmt::Debug for Cno {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -74,6 +74,15 @@ impl Error {
         self.code.subtype().unwrap_or(Subtype::None)
     }
 
+    /// The DAT name of the call, if the error has a sentence.
+    pub fn call(&self) -> Option<&'static str> {
+        match &self.context {
+            Context::None => None,
+            Context::Fixed { call, .. } => Some(call),
+            Context::Full(full) => Some(full.call),
+        }
+    }
+
     /// The sentence, if there is one.
     pub fn message(&self) -> Option<&str> {
         match &self.context {

@@ -45,17 +45,26 @@ impl<T, E: Display> Failed<T> for Result<T, E> {
 /// An error with a DAT return code.
 pub(crate) trait Coded: Display {
     fn code(&self) -> ReturnCode;
+    fn call(&self) -> Option<&'static str>;
 }
 
 impl Coded for Error {
     fn code(&self) -> ReturnCode {
         Error::code(self)
     }
+
+    fn call(&self) -> Option<&'static str> {
+        Error::call(self)
+    }
 }
 
 impl Coded for WaitError {
     fn code(&self) -> ReturnCode {
         self.error.code()
+    }
+
+    fn call(&self) -> Option<&'static str> {
+        self.error.call()
     }
 }
 
@@ -100,7 +109,11 @@ impl Kit {
             return fail(format!("{what}: succeeded instead of {want:?}"));
         };
         let code = error.code();
-        self.codes.lock().insert(code.0);
+        {
+            let mut seen = self.codes.lock();
+            seen.codes.insert(code.0);
+            seen.met.extend(crate::codes::noted(error.call(), code));
+        }
         match code.kind() {
             Some(kind) if want.contains(&kind) => Ok(()),
             _ => fail(format!("{what}: {error} instead of {want:?}")),

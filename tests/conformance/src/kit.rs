@@ -8,9 +8,16 @@ use dat_types::Timeout;
 use parking_lot::Mutex;
 
 use crate::check::{Outcome, Stop};
+use crate::codes::Met;
 
-/// Codes of all errors the suite met, for the clause that inspects them.
-pub(crate) type Codes = Arc<Mutex<BTreeSet<u32>>>;
+/// All errors the suite met, for the clause that inspects them: their codes, and which call gave which.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Seen {
+    pub(crate) codes: BTreeSet<u32>,
+    pub(crate) met: BTreeSet<Met>,
+}
+
+pub(crate) type Codes = Arc<Mutex<Seen>>;
 
 #[derive(Debug)]
 pub(crate) struct Kit {

@@ -12,6 +12,7 @@ mod bench;
 mod check;
 mod clause;
 mod clauses;
+mod codes;
 mod expected;
 mod kit;
 mod os;
@@ -23,6 +24,7 @@ mod subject;
 
 pub use check::{Outcome, Stop};
 pub use clause::{BY_TYPE, Clause, LAST_CLAUSE, NOT_YET, Need, clauses};
+pub use codes::{Met, TABLE, Unmet, stale_reasons};
 pub use expected::Expected;
 pub use peer::peer_main;
 pub use report::{Report, Row, Verdict};

@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use dat_types::ReturnCode;
+use dat_types::{ReturnCode, Subtype};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::clause::{BY_TYPE, NOT_YET, name};
+use crate::codes::{Met, Unmet, in_table, unmet};
 
 /// How one clause ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,6 +52,8 @@ pub struct Report {
     pub runs: u32,
     /// The values of all return codes of refused calls the clauses met, in this process.
     pub codes: BTreeSet<u32>,
+    /// Which call gave which type of them.
+    pub met: BTreeSet<Met>,
     /// How long the run took.
     pub took: Duration,
     /// Processes the provider ended, where no clause can be blamed alone.
@@ -112,8 +115,14 @@ impl Report {
         }
         self.runs += other.runs;
         self.codes.extend(other.codes);
+        self.met.extend(other.met);
         self.took += other.took;
         self.lost.extend(other.lost);
+    }
+
+    /// The return codes of the contract's calls that no clause met.
+    pub fn unmet(&self) -> Vec<Unmet> {
+        unmet(&self.met)
     }
 
     fn count(&self, which: impl Fn(&Verdict) -> bool) -> usize {
@@ -170,10 +179,12 @@ impl Report {
         }
         let _ = writeln!(
             out,
-            "not written yet {} / ruled out by types {} / return codes met {} / {} took {:.1} s",
+            "not written yet {} / ruled out by types {} / return codes met {}, by call {} of {} / {} took {:.1} s",
             not_yet(),
             BY_TYPE.len(),
             self.codes.len(),
+            in_table() - self.unmet().len(),
+            in_table(),
             if self.runs == 1 { "one run".to_owned() } else { format!("{} runs", self.runs) },
             self.took.as_secs_f64()
         );
@@ -210,6 +221,14 @@ impl Report {
             .collect();
         let by_type: Vec<Value> =
             BY_TYPE.iter().map(|(number, reason)| json!({"clause": number, "reason": reason})).collect();
+        let unmet: Vec<Value> = self
+            .unmet()
+            .iter()
+            .map(|unmet| {
+                let code = ReturnCode::error(unmet.code, Subtype::None).to_string();
+                json!({"call": unmet.call, "code": code, "reason": unmet.reason})
+            })
+            .collect();
         json!({
             "provider": self.label,
             "conforming": self.conforming(),
@@ -219,6 +238,8 @@ impl Report {
             "runs": self.runs,
             "seconds": self.took.as_secs_f64(),
             "return_codes": self.codes.iter().map(|code| ReturnCode(*code).to_string()).collect::<Vec<_>>(),
+            "return_codes_of_calls": in_table(),
+            "return_codes_not_met": unmet,
             "clauses": rows,
             "lost": self.lost,
             "not_written_yet": pending,
@@ -299,8 +320,8 @@ mod tests {
             took: Duration::ZERO,
         };
         let rows = verdicts.iter().map(row).collect();
-        let (codes, lost) = (BTreeSet::new(), Vec::new());
-        Report { label: "x".into(), rows, runs: 1, codes, took: Duration::ZERO, lost }
+        let (codes, met, lost) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
+        Report { label: "x".into(), rows, runs: 1, codes, met, took: Duration::ZERO, lost }
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::bench::Bench;
 use crate::check::Stop;
 use crate::clause::{Clause, LAST_CLAUSE, Need, clauses, name};
 use crate::expected::Expected;
-use crate::kit::{Codes, Kit};
+use crate::kit::{Codes, Kit, Seen};
 use crate::report::{Report, Row, Verdict};
 use crate::subject::Subject;
 
@@ -122,8 +122,9 @@ fn once(subject: &Arc<Subject>, filter: &Filter, expected: &Expected, options: &
         rows.push(row);
     }
     rows.sort_by_key(|row| row.number);
-    let codes = codes.lock().clone();
-    Report { label: subject.label.clone(), rows, runs: 1, codes, took: start.elapsed(), lost: Vec::new() }
+    let Seen { codes, met } = codes.lock().clone();
+    let (label, took) = (subject.label.clone(), start.elapsed());
+    Report { label, rows, runs: 1, codes, met, took, lost: Vec::new() }
 }
 
 fn run_one(subject: &Arc<Subject>, clause: &'static Clause, codes: &Codes, expected: &Expected) -> Row {

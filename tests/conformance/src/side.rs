@@ -65,11 +65,11 @@ impl Side {
 
     /// The endpoint RESERVED by a service point.
     pub(crate) fn reserve(&self) -> Result<Rsp, Stop> {
-        let qual = self.free_qual()?;
         let mut made = None;
-        // Not at once: a process that is being started meanwhile may hold a copy of the listener's descriptor.
+        // Not at once: a process that is being started meanwhile may hold a copy of the listener's descriptor, and one
+        // that connects may have been given its port.
         self.kit.until("a reserved service point where a public one was freed", || {
-            made = self.ia.rsp_create(qual, Some(&self.ep), &self.crs).ok();
+            made = self.ia.rsp_create(self.free_qual()?, Some(&self.ep), &self.crs).ok();
             Ok(made.is_some())
         })?;
         match made {

@@ -124,6 +124,7 @@ pub(super) fn page(reports: &[Value]) -> String {
             );
         }
     }
+    out.push_str(&return_codes(reports));
     if let Some(report) = reports.first() {
         out.push_str(
             "\n## Ruled out by Rust's types\n\nCalls these clauses are about cannot be written in Rust.\n\n",
@@ -136,6 +137,30 @@ pub(super) fn page(reports: &[Value]) -> String {
                 text(&clause["reason"])
             );
         }
+    }
+    out
+}
+
+/// What the calls of the contract's section 2 can return and clauses met, over one provider or another; and the rest.
+fn return_codes(reports: &[Value]) -> String {
+    let Some((first, others)) = reports.split_first() else { return String::new() };
+    let is = |code: &Value, other: &Value| code["call"] == other["call"] && code["code"] == other["code"];
+    let unmet_by = |report: &Value, code: &Value| {
+        list(&report["return_codes_not_met"]).iter().any(|other| is(code, other))
+    };
+    let unmet: Vec<&Value> = list(&first["return_codes_not_met"])
+        .iter()
+        .filter(|code| others.iter().all(|report| unmet_by(report, code)))
+        .collect();
+    let all = first["return_codes_of_calls"].as_u64().unwrap_or(0);
+    let met = all.saturating_sub(unmet.len() as u64);
+    let mut out = format!(
+        "\n## Return codes\n\nOf the {all} return codes that section 2 of the contract lists, call by call, clauses met \
+         {met}. The others:\n\n"
+    );
+    for code in unmet {
+        let reason = code["reason"].as_str().unwrap_or("no clause produces it");
+        let _ = writeln!(out, "- {} {}: {reason}", text(&code["call"]), text(&code["code"]));
     }
     out
 }
@@ -185,8 +210,18 @@ mod tests {
             ],
             "not_written_yet": [{"first": 10, "last": 12, "reason": "later"}],
             "ruled_out_by_types": [{"clause": 9, "reason": "no null"}],
+            "return_codes_of_calls": 12,
+            "return_codes_not_met": [
+                {"call": "dat_a", "code": "DAT_X", "reason": "nobody can"},
+                {"call": "dat_a", "code": "DAT_Y", "reason": null},
+            ],
         });
-        let page = page(&[report]);
+        let mut other = report.clone();
+        other["return_codes_not_met"] =
+            serde_json::json!([{"call": "dat_a", "code": "DAT_X", "reason": "nobody can"}]);
+        let page = page(&[report, other]);
+        assert!(page.contains("Of the 12 return codes") && page.contains("met 11."), "{page}");
+        assert!(page.contains("- dat_a DAT_X: nobody can") && !page.contains("DAT_Y"), "{page}");
         assert!(page.contains("| shm0 | 3 | 2 | 1 | 0 | 1 | 1 |"), "{page}");
         assert!(page.contains("3 not written yet, 1 ruled out"), "{page}");
         assert!(page.contains("- C-002 failed: b (seen c)") && !page.contains("C-001"), "{page}");

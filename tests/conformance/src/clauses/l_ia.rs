@@ -191,7 +191,7 @@ fn codes(t: &Bench) -> Outcome {
     let a = t.side()?;
     t.refused("a dequeue of nothing", a.recv.dequeue(), ReturnType::QueueEmpty)?;
     t.refused("a zone that is in use", a.pz.free(), ReturnType::InvalidState)?;
-    for value in t.codes.lock().iter() {
+    for value in &t.codes.lock().codes {
         let code = ReturnCode(*value);
         holds(value & 0xC000_0000 == 0x8000_0000, format!("{value:#x} is not of the error class"))?;
         holds(code.kind().is_some(), format!("{value:#x} has no known type"))?;

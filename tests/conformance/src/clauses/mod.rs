@@ -23,6 +23,7 @@ pub(crate) mod l_extensions;
 pub(crate) mod l_ia;
 pub(crate) mod l_objects;
 pub(crate) mod l_registry;
+pub(crate) mod p_codes;
 pub(crate) mod p_plugin;
 
 /// One line of a chapter's table; what it needs goes in front of the function.

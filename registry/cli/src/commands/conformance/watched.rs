@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dat_conformance::{DEADLINE, Report, Row, Verdict, clauses};
+use dat_conformance::{DEADLINE, Met, Report, Row, Verdict, clauses};
 
 use super::worker::{Line, MARK, title};
 use super::{arguments, filter};
@@ -33,6 +33,7 @@ struct Run {
     running: BTreeSet<u16>,
     rows: BTreeMap<u16, Row>,
     codes: BTreeSet<u32>,
+    met: BTreeSet<Met>,
     done: bool,
     refused: Option<Failure>,
     /// How it ended, if not in order.
@@ -48,6 +49,7 @@ pub fn run(shared: &Shared, asked: &Conformance, ended: &dyn Fn(&Row)) -> Outcom
         rows: Vec::new(),
         runs: asked.repeat,
         codes: BTreeSet::new(),
+        met: BTreeSet::new(),
         took: Duration::ZERO,
         lost: Vec::new(),
     };
@@ -63,6 +65,7 @@ pub fn run(shared: &Shared, asked: &Conformance, ended: &dyn Fn(&Row)) -> Outcom
         let (opened, stuck) = (run.label.is_some(), run.rows.is_empty() && run.running.is_empty());
         report.label = run.label.take().unwrap_or(report.label);
         report.codes.append(&mut run.codes);
+        report.met.append(&mut run.met);
         rows.append(&mut run.rows);
         match run.lost.take() {
             Some(how) if run.running.is_empty() => {
@@ -110,6 +113,7 @@ fn alone(
         let start = Instant::now();
         let mut run = process(shared, asked, &[name(*number)], ended)?;
         report.codes.append(&mut run.codes);
+        report.met.append(&mut run.met);
         let row = match (run.lost, run.rows.remove(number)) {
             (None, Some(row)) => row,
             (lost, _) => {
@@ -214,10 +218,10 @@ impl Run {
                 ended(&row);
                 self.rows.insert(row.number, row);
             }
-            Some(Line::Done { rows, codes }) => {
+            Some(Line::Done { rows, codes, met }) => {
                 let rows = rows.into_iter().map(|told| told.row());
                 self.rows = rows.map(|row| (row.number, row)).collect();
-                (self.codes, self.done) = (codes, true);
+                (self.codes, self.met, self.done) = (codes, met, true);
             }
             Some(Line::Refused(failure)) => self.refused = Some(Failure::of_json(&failure)),
             None => {}

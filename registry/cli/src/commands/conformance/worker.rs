@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use dat_conformance::{Report, Row, Verdict, clauses};
+use dat_conformance::{Met, Report, Row, Verdict, clauses};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -27,7 +27,7 @@ pub enum Line {
     /// A clause ended.
     Ended(Told),
     /// All of them did.
-    Done { rows: Vec<Told>, codes: BTreeSet<u32> },
+    Done { rows: Vec<Told>, codes: BTreeSet<u32>, met: BTreeSet<Met> },
     /// The run could not be made: the failure as JSON.
     Refused(Value),
 }
@@ -71,7 +71,9 @@ pub fn run(shared: &Shared, asked: &Conformance) -> Outcome<ExitCode> {
         &|row| say(&Line::Ended(Told::of(row))),
     );
     say(&match report {
-        Ok(Report { rows, codes, .. }) => Line::Done { rows: rows.iter().map(Told::of).collect(), codes },
+        Ok(Report { rows, codes, met, .. }) => {
+            Line::Done { rows: rows.iter().map(Told::of).collect(), codes, met }
+        }
         Err(failure) => Line::Refused(failure.to_json()),
     });
     Ok(ExitCode::SUCCESS)
