@@ -415,6 +415,11 @@ impl Model {
                 });
                 (side, held)
             }
+            // Which comes first, the refusal or the end of a short time, is open.
+            _ if time == Time::Short => {
+                self.down(ep, &[NonPeerRejected, TimedOut], &[]);
+                return Answer::Success;
+            }
             _ => {
                 self.down(ep, &[NonPeerRejected], &[]);
                 return Answer::Success;
