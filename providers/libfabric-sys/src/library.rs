@@ -33,7 +33,7 @@ impl Library {
 
     fn open() -> Result<Library, String> {
         // SAFETY: libfabric's constructors may run in any process: that is what linking it would do.
-        let library = unsafe { libloading::Library::new(FILE) }.map_err(|error| {
+        let library = keeping_signals(|| unsafe { libloading::Library::new(FILE) }).map_err(|error| {
             format!("{FILE} cannot be loaded ({error}); install libfabric (Debian: libfabric1)")
         })?;
         // Never closed: the functions live as long as the process.
@@ -123,6 +123,34 @@ impl Library {
         }
         // SAFETY: as above.
         unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+    }
+}
+
+/// Runs `load` and puts back what it changed of the signals that end a process. Libraries libfabric depends on (PSM) take
+/// them over as they are loaded, to write a file `*.btr` into the current folder when the process is ended, and to `exit`
+/// where the program meant something else.
+#[allow(clippy::disallowed_methods, reason = "puts back what the application had")]
+fn keeping_signals<T>(load: impl FnOnce() -> T) -> T {
+    const SIGNALS: [c_int; 6] =
+        [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGABRT, libc::SIGINT, libc::SIGTERM];
+    let before = SIGNALS.map(disposition);
+    let out = load();
+    for (signal, before) in SIGNALS.into_iter().zip(&before) {
+        let (Some(before), Some(now)) = (before, disposition(signal)) else { continue };
+        if now.sa_sigaction != before.sa_sigaction {
+            // SAFETY: what the process had for this signal a moment ago.
+            unsafe { libc::sigaction(signal, before, std::ptr::null_mut()) };
+        }
+    }
+    out
+}
+
+#[allow(clippy::disallowed_methods, reason = "looks only")]
+fn disposition(signal: c_int) -> Option<libc::sigaction> {
+    let mut action = std::mem::MaybeUninit::<libc::sigaction>::uninit();
+    // SAFETY: nothing is changed; the structure is filled when the call succeeds.
+    unsafe {
+        (libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) == 0).then(|| action.assume_init())
     }
 }
 
