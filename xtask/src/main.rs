@@ -32,7 +32,7 @@ struct Command {
 /// The options of a command that takes any arguments.
 const ANY: &[&str] = &["COMMAND..."];
 
-const COMMANDS: [Command; 19] = [
+const COMMANDS: [Command; 20] = [
     Command {
         name: "demo",
         options: &[],
@@ -142,6 +142,15 @@ const COMMANDS: [Command; 19] = [
         options: &["--save"],
         about: "instructions of post, poll and dequeue (valgrind) against those kept; --save keeps new ones",
         run: |options| legs::instructions::run(has(options, "--save")),
+    },
+    Command {
+        name: "libfabric",
+        options: &["--bench", "--realtime"],
+        about: "the clauses over the libfabric provider; --bench: its speed beside fi_pingpong's, --realtime: on a busy machine",
+        run: |options| match has(options, "--bench") {
+            true => legs::libfabric_speed::run(has(options, "--realtime")),
+            false => legs::libfabric::run(),
+        },
     },
     Command {
         name: "rdma",

@@ -7,6 +7,7 @@ pub mod conformance;
 pub mod evolution;
 pub mod instructions;
 pub mod libfabric;
+pub mod libfabric_speed;
 pub mod loom;
 pub mod matrix;
 pub mod miri;

@@ -1,0 +1,128 @@
+//! The libfabric provider beside libfabric's own `fi_pingpong`, over TCP on this machine: messages there and back, 8 bytes
+//! and 1 MiB, over both kinds of endpoints. Both programs pinned alike, in turns, medians of the pairs.
+
+use std::fs;
+use std::thread;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::cargo::{cargo, target_dir};
+use crate::leg::{Outcome, Report};
+use crate::process::Run;
+
+/// What is compared: a name for people, the fabric, the kind of endpoint.
+const KINDS: [(&str, &str, &str); 2] = [("tcp-msg", "tcp", "msg"), ("tcp-rdm", "tcp;ofi_rxm", "rdm")];
+
+/// Bytes of a message, as both programs take them, and round trips of a run.
+const SIZES: [(&str, &str, u32); 2] = [("8", "8", 4000), ("1048576", "1M", 100)];
+
+const PAIRS: usize = 7;
+
+/// Builds, measures, prints a table. `realtime`: both programs are scheduled before everything else (root), which makes
+/// the figures of a busy machine comparable.
+pub fn run(realtime: bool) -> Report {
+    for (program, package) in [("fi_pingpong", "libfabric-bin"), ("taskset", "util-linux")] {
+        if !Run::new("which").args([program]).works() {
+            return Ok(Outcome::not_run(format!("{program} is not installed (Debian: {package})")));
+        }
+    }
+    if thread::available_parallelism().map_or(1, |count| count.get()) < 2 {
+        return Ok(Outcome::not_run("two processors are needed, one for each side"));
+    }
+    cargo().args(["build", "--release", "-p", "dat-cli", "-p", "dat-libfabric"]).deadline(1800).run()?;
+    let built = target_dir()?.join("release");
+    let names = built.join("libfabric-speed.toml");
+    let entries = KINDS.map(|(name, fabric, endpoint)| {
+        let library = built.join("libdat_libfabric.so");
+        format!(
+            "[provider.{name}]\nlibrary = {:?}\nparams = {{ fabric = {fabric:?}, endpoint = {endpoint:?}, \
+             address = \"127.0.0.1\" }}\n",
+            library.to_string_lossy()
+        )
+    });
+    fs::write(&names, entries.join("\n")).map_err(|error| format!("{}: {error}", names.display()))?;
+    let mut words = Vec::new();
+    let mut port = 47_600;
+    println!("{:<8} {:>8} {:>14} {:>14} {:>8}", "fabric", "bytes", "dat, us", "fi_pingpong", "ratio");
+    for (name, fabric, endpoint) in KINDS {
+        for (bytes, size, rounds) in SIZES {
+            let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+            for _ in 0..PAIRS {
+                port += 1;
+                theirs.push(ping_pong(realtime, fabric, endpoint, bytes, rounds, port)?);
+                ours.push(perf(realtime, &built.join("dat").to_string_lossy(), &names, name, size)?);
+            }
+            let (ours, theirs) = (median(ours), median(theirs));
+            let ratio = ours / theirs;
+            println!("{name:<8} {bytes:>8} {ours:>14.2} {theirs:>14.2} {ratio:>8.3}");
+            words.push(format!("{name} {bytes} B {ratio:.3}"));
+        }
+    }
+    Ok(Outcome::passed(format!("one way, ours over fi_pingpong's: {}", words.join(", "))))
+}
+
+fn pinned(realtime: bool, processor: &str) -> Run {
+    match realtime {
+        true => Run::new("chrt").args(["-r", "1", "taskset", "-c", processor]),
+        false => Run::new("taskset").args(["-c", processor]),
+    }
+    .deadline(60)
+}
+
+/// Microseconds one way by libfabric's program.
+fn ping_pong(
+    realtime: bool,
+    fabric: &str,
+    endpoint: &str,
+    bytes: &str,
+    rounds: u32,
+    port: u16,
+) -> Result<f64, String> {
+    let (rounds, port) = (rounds.to_string(), port.to_string());
+    let common = ["fi_pingpong", "-p", fabric, "-e", endpoint, "-I", &rounds, "-S", bytes];
+    let server = pinned(realtime, "0").args(common).args(["-B", &port]);
+    let client = pinned(realtime, "1").args(common).args(["-P", &port, "127.0.0.1"]);
+    let server = thread::spawn(move || server.output());
+    thread::sleep(Duration::from_millis(400));
+    let text = client.output();
+    server.join().map_err(|_| "the server's thread ended early".to_owned())??;
+    // The last line: bytes, sent, received, total, time, MB/s, microseconds, M/s.
+    let text = text?;
+    let mut columns = text.lines().last().unwrap_or_default().split_whitespace().rev();
+    let micros = columns.nth(1).and_then(|column| column.parse().ok());
+    micros.ok_or_else(|| format!("fi_pingpong printed no figure: {text}"))
+}
+
+/// The same by ours.
+fn perf(realtime: bool, dat: &str, names: &std::path::Path, name: &str, size: &str) -> Result<f64, String> {
+    let arguments = [
+        "--json",
+        "perf",
+        name,
+        "-t",
+        "send",
+        "-m",
+        "latency",
+        "-s",
+        size,
+        "--seconds",
+        "150ms",
+        "--cpus",
+        "1,0",
+    ];
+    let program = if realtime { Run::new("chrt").args(["-r", "1", dat]) } else { Run::new(dat) };
+    let text = program.args(arguments).env("DAT_PLUGINS", names).deadline(60).output()?;
+    let report: Value = serde_json::from_str(&text).map_err(|error| format!("dat perf: {error}: {text}"))?;
+    let lines = report["results"].as_array().map_or(&[][..], Vec::as_slice);
+    let nanos: Vec<f64> = lines.iter().filter_map(|line| line["median"].as_f64()).collect();
+    match nanos.is_empty() {
+        true => Err(format!("dat perf measured nothing: {text}")),
+        false => Ok(median(nanos) / 1e3),
+    }
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
