@@ -11,6 +11,10 @@ use dat_kit::Stretch;
 /// `len` bytes are writable at `to`. (The list's maker vouches for its ranges.)
 #[inline]
 pub(crate) unsafe fn gather(list: &[Stretch], skip: usize, to: *mut u8, len: usize) {
+    if let Some(addr) = in_one(list, skip, len) {
+        // SAFETY: the caller's promise; the source is part of a stretch.
+        return unsafe { copy(addr as *const u8, to, len) };
+    }
     each(list, skip, len, |at, addr, len| {
         // SAFETY: `at + len` is at most the caller's `len`; the source is part of a stretch.
         unsafe { copy(addr as *const u8, to.add(at), len) }
@@ -23,10 +27,23 @@ pub(crate) unsafe fn gather(list: &[Stretch], skip: usize, to: *mut u8, len: usi
 /// `len` bytes are readable at `from`.
 #[inline]
 pub(crate) unsafe fn scatter(from: *const u8, len: usize, list: &[Stretch], skip: usize) {
+    if let Some(addr) = in_one(list, skip, len) {
+        // SAFETY: as in `gather`, the other way.
+        return unsafe { copy(from, addr as *mut u8, len) };
+    }
     each(list, skip, len, |at, addr, len| {
         // SAFETY: as in `gather`, the other way.
         unsafe { copy(from.add(at), addr as *mut u8, len) }
     });
+}
+
+/// Where all of it is, when a single stretch holds it: most lists are of one.
+#[inline]
+fn in_one(list: &[Stretch], skip: usize, len: usize) -> Option<usize> {
+    match list {
+        [one] if skip <= one.len() && len <= one.len() - skip => Some(one.addr() + skip),
+        _ => None,
+    }
 }
 
 /// Calls `f(at, addr, len)` for the pieces that make up `len` bytes of `list` after the first `skip`.
