@@ -1,7 +1,7 @@
 //! `dat conformance`: does this provider conform?
 //!
 //! The clauses are the library's (`dat-conformance`); here is which provider they are run over, and the telling. They run
-//! in a process of their own ([`worker`]), so that a provider that crashes is a verdict ([`watched`]). Peers are this same
+//! in a process of their own ([`mod@worker`]), so that a provider that crashes is a verdict ([`watched`]). Peers are this same
 //! binary, started with a hidden command, unless the provider does not connect processes.
 
 mod watched;
