@@ -1,7 +1,7 @@
 //! What each layer costs in nanoseconds.
 //!
 //! Both ends are on one thread, so that no cache line moves and what is left is the price of the code. A round posts a
-//! batch of receives, posts a batch of sends, takes all receive completions, takes all send completions; each phase is
+//! batch of receives, posts a batch of sends, takes all receive completions, takes all send completions, and polls as often in vain; each phase is
 //! timed and divided by the batch. Rounds of the layers take turns, so that a machine that changes its speed changes
 //! it for all; the median of the rounds is printed, and the difference to the direct calls.
 
@@ -14,10 +14,11 @@ use dat_shm::Shm;
 use crate::BATCH;
 use crate::layers::{self, Layer, config};
 
-/// Nanoseconds an operation: post a receive, post a send, take a receive completion, take a send completion.
-pub(crate) type Sample = [f64; 4];
+/// Nanoseconds an operation: post a receive, post a send, take a receive completion, take a send completion, find none.
+pub(crate) type Sample = [f64; 5];
 
-pub(crate) const PHASES: [&str; 4] = ["post_recv", "post_send", "recv completion", "send completion"];
+pub(crate) const PHASES: [&str; 5] =
+    ["post_recv", "post_send", "recv completion", "send completion", "empty poll"];
 
 /// Times the layers and prints the result; `--json`, `--rounds N`.
 pub(crate) fn run(args: &[String]) {
@@ -37,7 +38,9 @@ pub(crate) fn run(args: &[String]) {
         return;
     }
     println!("8-byte messages, batches of {BATCH}, median of {rounds} rounds, ns an operation (over direct)");
-    println!("{:<10} {:>18} {:>18} {:>18} {:>18}", "layer", PHASES[0], PHASES[1], PHASES[2], PHASES[3]);
+    print!("{:<10}", "layer");
+    PHASES.iter().for_each(|phase| print!(" {phase:>18}"));
+    println!();
     for (name, sample) in &layers {
         print!("{name:<10}");
         for (ns, base) in sample.iter().zip(&layers[0].1) {
@@ -73,9 +76,14 @@ pub(crate) fn measure(rounds: usize) -> Vec<(&'static str, Sample)> {
 }
 
 fn time(layer: &mut dyn Layer) -> Sample {
-    let mut sample = [0.0; 4];
-    let phases: [fn(&mut dyn Layer); 4] =
-        [|l| l.post_recvs(), |l| l.post_sends(), |l| l.take_recvs(), |l| l.take_sends()];
+    let mut sample = [0.0; 5];
+    let phases: [fn(&mut dyn Layer); 5] = [
+        |l| l.post_recvs(),
+        |l| l.post_sends(),
+        |l| l.take_recvs(),
+        |l| l.take_sends(),
+        |l| l.poll_nothing(),
+    ];
     for (phase, ns) in phases.into_iter().zip(&mut sample) {
         let start = Instant::now();
         phase(layer);

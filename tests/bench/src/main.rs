@@ -4,13 +4,9 @@
 //! `cargo run --release -p dat-bench [-- --json] [-- --rounds N]` in nanoseconds; `cargo xtask instructions` in
 //! instructions, over every provider; `cargo xtask bench` beside the programs of other projects.
 
-mod callgrind;
 mod compare;
 mod cost;
-mod count;
 mod layers;
-
-use std::path::Path;
 
 /// Messages a round; fits every queue and the provider's default ring.
 pub(crate) const BATCH: usize = 64;
@@ -18,10 +14,6 @@ pub(crate) const BATCH: usize = 64;
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match args.split_first() {
-        Some((first, rest)) if first == "count" => match rest {
-            [folder, providers @ ..] if !providers.is_empty() => count::run(Path::new(folder), providers),
-            _ => panic!("count FOLDER PROVIDER..."),
-        },
         Some((first, rest)) if first == "compare" => compare::run(rest),
         Some((first, rest)) if first == "serve" => compare::serve(rest),
         _ => cost::run(&args),

@@ -4,7 +4,6 @@ pub(crate) mod abi;
 pub(crate) mod api;
 pub(crate) mod direct;
 pub(crate) mod engine;
-pub(crate) mod verbs;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -5,7 +5,15 @@
 //! `provider.layer.phase.operations`; `cargo xtask instructions` runs this, reads them and compares with the counts that are
 //! kept.
 //!
-//! `valgrind --tool=callgrind --collect-atstart=no dat-bench count FOLDER PROVIDER...`
+//! A program of its own, so that what the compiler makes of the data path here does not depend on other benchmarks.
+//!
+//! `valgrind --tool=callgrind --collect-atstart=no dat-count FOLDER PROVIDER...`
+
+mod callgrind;
+#[path = "../../layers/mod.rs"]
+#[allow(dead_code, reason = "used in part")]
+mod layers;
+mod verbs;
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -15,8 +23,10 @@ use dat::IaBuilder;
 use dat_plugin::Config;
 use dat_plugin::host::Plugin;
 
-use crate::layers::{self, Layer};
-use crate::{BATCH, callgrind};
+use layers::Layer;
+
+/// Messages a round; fits every queue and the provider's default ring.
+pub(crate) const BATCH: usize = 64;
 
 /// Rounds of the shorter count. Many, because some work is done once in several rounds.
 const ROUNDS: usize = 128;
@@ -34,15 +44,18 @@ const PHASES: [(&str, Phase); 6] = [
     ("nothing", |_| ()),
 ];
 
-/// Counts the providers named, whose libraries are in `folder`.
-pub(crate) fn run(folder: &Path, providers: &[String]) {
+/// Counts the providers named, whose libraries are in a folder.
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let [folder, providers @ ..] = &args[..] else { panic!("dat-count FOLDER PROVIDER...") };
+    let folder = Path::new(folder);
     assert!(callgrind::runs(), "this counts under valgrind only: `cargo xtask instructions`");
     for provider in providers {
         let library = folder.join(format!("libdat_{provider}.so"));
         let plugin = Plugin::load(&library).unwrap_or_else(|error| panic!("{}: {error}", library.display()));
         if provider == "ibverbs" {
             // What it is compared with.
-            count(provider, &mut layers::verbs::Verbs::new());
+            count(provider, &mut verbs::Verbs::new());
         }
         // The standing of each in a world of its own.
         count(provider, &mut layers::abi::Abi::new(&plugin, &config(provider, "abi")));

@@ -6,8 +6,8 @@ use std::ptr::null_mut;
 
 use rdma_sys::verbs::*;
 
-use super::Layer;
 use crate::BATCH;
+use crate::layers::Layer;
 
 pub(crate) struct Verbs {
     pairs: [*mut ibv_qp; 2],
