@@ -584,7 +584,7 @@ impl Datagrams {
 /// on any frame. A listener takes milliseconds to make, and there are programs that say where they listen before they do.
 const KNOCK: Duration = Duration::from_millis(60);
 const NOBODY: Duration = Duration::from_secs(1);
-const HEARD: Duration = Duration::from_secs(10);
+const HEARD: Duration = Duration::from_secs(3);
 const ASK_AGAIN: Duration = Duration::from_millis(300);
 const LAST_WORDS: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -281,9 +281,9 @@ mod tests {
     #[test]
     fn differences_beyond_the_tolerance_are_told_in_both_directions() {
         let kept = counts(&[("shm", "abi", "post_send", 100.0), ("shm", "abi", "post_recv", 10.0)]);
-        let same = counts(&[("shm", "abi", "post_send", 102.9), ("shm", "abi", "post_recv", 8.1)]);
+        let same = counts(&[("shm", "abi", "post_send", 102.9), ("shm", "abi", "post_recv", 7.1)]);
         assert_eq!(differences(&kept, &same), Vec::<String>::new());
-        let more = counts(&[("shm", "abi", "post_send", 103.1), ("shm", "abi", "post_recv", 7.9)]);
+        let more = counts(&[("shm", "abi", "post_send", 103.1), ("shm", "abi", "post_recv", 6.9)]);
         assert_eq!(differences(&kept, &more).len(), 2);
         let other = counts(&[("shm", "abi", "post_send", 100.0), ("shm", "api", "post_recv", 10.0)]);
         assert_eq!(differences(&kept, &other).len(), 2);
