@@ -111,22 +111,18 @@ impl Chan {
 
     /// Whether anything is owed that only another look can bring forward.
     pub fn owes(&self, st: &State) -> bool {
-        matches!(st.phase, Phase::Up | Phase::Leaving(_))
-            && (st.books != st.told || self.owes_more_than_news(st))
-    }
-
-    /// Whether anything is owed that no message carries.
-    pub fn owes_more_than_news(&self, st: &State) -> bool {
         let owed = &st.owed;
-        owed.up
-            || owed.room
-            || owed.resolve.is_some()
-            || owed.resolved.is_some()
-            || owed.ask.is_some()
-            || owed.answer.is_some()
-            || owed.ping
-            || owed.pong
-            || !owed.revoke.is_empty()
+        matches!(st.phase, Phase::Up | Phase::Leaving(_))
+            && (owed.up
+                || owed.room
+                || owed.resolve.is_some()
+                || owed.resolved.is_some()
+                || owed.ask.is_some()
+                || owed.answer.is_some()
+                || owed.ping
+                || owed.pong
+                || !owed.revoke.is_empty()
+                || st.books != st.told)
     }
 
     fn is_using(&self, st: &State, rkey: u32) -> bool {

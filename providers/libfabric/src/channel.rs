@@ -3,18 +3,16 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use dat_plugin::{
     AtomicRequest, BindRequest, Channel, ChannelAttr, Completion, ConnectParam, Event, EventKind, Failure,
     RecvRequest, Request, Status,
 };
-use dat_sync::{Guard, Lock};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::bells::Owed;
-use crate::cq::Share;
 use crate::device::Dev;
 use crate::endpoint::{Link, MAX_SEGMENTS, Remote};
 use crate::memory::Mr;
@@ -42,11 +40,9 @@ pub struct Chan {
     pub heard: AtomicBool,
     /// It is on the device's list of channels to look after.
     pub listed: AtomicBool,
-    pub state: Lock<State>,
+    pub state: Mutex<State>,
     /// Keys that ended while somebody else had the lock; they are moved to what is owed.
     pub revokes: Mutex<Vec<u32>>,
-    /// With connected endpoints: where its completions come.
-    pub share: OnceLock<Share>,
     this: Weak<Chan>,
 }
 
@@ -101,8 +97,6 @@ pub struct State {
     /// A message the peer asked about: its number and length.
     pub asked: Option<(u32, u64)>,
     pub owed: Owed,
-    /// The smallest receive was used: the next may be larger.
-    pub smallest_gone: bool,
     /// Keys the peer was told of.
     pub explained: Vec<u32>,
     /// The last success nobody was told of, if nothing later told of it.
@@ -184,7 +178,6 @@ impl Chan {
             news_since: None,
             asked: None,
             owed: Owed::default(),
-            smallest_gone: false,
             explained: Vec::new(),
             silent: None,
             silence: 0,
@@ -204,15 +197,14 @@ impl Chan {
                 silent: AtomicBool::new(false),
                 heard: AtomicBool::new(true),
                 listed: AtomicBool::new(false),
-                state: Lock::new(state),
+                state: Mutex::new(state),
                 revokes: Mutex::default(),
-                share: OnceLock::new(),
                 this: this.clone(),
             }
         }))
     }
 
-    pub fn lock(&self) -> Guard<'_, State> {
+    pub fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock()
     }
 

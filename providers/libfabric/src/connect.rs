@@ -14,7 +14,6 @@ use parking_lot::Mutex;
 
 use crate::address::{Raw, at_port};
 use crate::channel::{Chan, Phase, State};
-use crate::cq::Share;
 use crate::device::Dev;
 use crate::endpoint::Link;
 use crate::fabric::{Info, raw_of};
@@ -196,15 +195,13 @@ impl Dev {
 
     fn open_endpoint(&self, info: &Info, chan: &Arc<Chan>) -> Result<Link, Failure> {
         let fabric = &self.fabric;
-        let share = Share::take(fabric);
-        let queue = share.cq().cq;
         let mut ep = ptr::null_mut();
         // SAFETY: open objects; an endpoint that was not finished is closed before anything uses it.
         unsafe {
             fabric.check("fi_endpoint", fi_endpoint(fabric.domain, info.head, &mut ep, ptr::null_mut()))?;
             let rest = [
                 fi_bind(ep.cast(), fabric.eq.cast(), 0),
-                fi_bind(ep.cast(), queue.cast(), FI_TRANSMIT | FI_RECV | FI_SELECTIVE_COMPLETION),
+                fi_bind(ep.cast(), fabric.cq.cast(), FI_TRANSMIT | FI_RECV | FI_SELECTIVE_COMPLETION),
             ];
             let enabled = match rest.iter().find(|result| **result != 0) {
                 Some(error) => *error,
@@ -215,8 +212,6 @@ impl Dev {
                 return Err(failure);
             }
         }
-        // A channel has one endpoint in its life.
-        let _ = chan.share.set(share);
         self.connector.endpoints.lock().insert(ep as usize, chan.clone());
         Ok(Link { ep, dest: FI_ADDR_UNSPEC, datagrams: false, tag_out: 0, tag_in: 0 })
     }
@@ -243,11 +238,8 @@ impl Dev {
     pub fn take_connection_events_if_free(self: &Arc<Dev>) {
         if let Some(datagrams) = &self.datagrams {
             datagrams.look_after(self);
-        } else if let Some(_reading) = self.connector.reading.try_lock()
-            && self.take_events_while_reading() > 0
-        {
-            // There may be another socket to sleep on.
-            self.hurry();
+        } else if let Some(_reading) = self.connector.reading.try_lock() {
+            self.take_events_while_reading();
         }
     }
 

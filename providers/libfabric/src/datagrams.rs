@@ -266,17 +266,12 @@ impl Datagrams {
         port.close();
     }
 
-    /// Whether no frame waits for libfabric to take it, and no request for an answer.
-    pub fn is_idle(&self) -> bool {
-        self.waiting.lock().is_empty() && self.unanswered.lock().is_empty()
-    }
-
     /// Whether a thread may sleep on the descriptors of all ports.
     pub fn may_wait(&self, fabric: &Fabric) -> bool {
         let ports: Vec<Arc<Port>> = self.ports.lock().values().cloned().collect();
         ports.iter().all(|port| {
-            let own = port.own.lock();
-            own.as_ref().is_none_or(|own| own.cq.is_null() || fabric.may_wait(own.cq.cast()))
+            let closed = port.closed.lock();
+            *closed || port.cq.is_null() || fabric.may_wait(port.cq.cast())
         })
     }
 
@@ -462,10 +457,8 @@ impl Datagrams {
             Err(errno) if errno == libc::ECANCELED => return,
             Err(_) => {}
         }
-        let open = port.own.lock();
-        if open.is_some()
-            && let Err(errno) = port.post(index)
-        {
+        let closed = port.closed.lock();
+        if !*closed && let Err(errno) = port.post(index) {
             tracing::error!(errno, "a receive for frames is lost");
         }
     }

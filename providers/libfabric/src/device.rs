@@ -1,34 +1,35 @@
 //! An open interface adapter: what all its objects share, and what goes on without the application.
 
-mod calls;
-
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use dat_kit::{EventFd, Timer};
-use dat_plugin::{Caps, ChannelAttr, Config, Event, Failure, Status};
-use dat_sync::Lock;
+use dat_plugin::{
+    Access, Caps, ChannelAttr, Config, Device, DeviceAttr, Event, Failure, Keys, NoSrq, RejectReason,
+    SockAddr, Status,
+};
 use libfabric_sys::Library;
 use parking_lot::Mutex;
 use rustix::event::epoll;
 
-use crate::channel::{Chan, Page, Phase};
+use crate::channel::{Chan, FabricChannel, Page, Phase, check_attr};
 use crate::connect::Connector;
-use crate::cq::Wait;
 use crate::datagrams::Datagrams;
-use crate::fabric::Fabric;
+use crate::endpoint::MAX_SEGMENTS;
+use crate::fabric::{Fabric, version};
 use crate::flow::Lull;
-use crate::memory::{Mr, Regions, Removed};
+use crate::listener::FabricListener;
+use crate::memory::{MAX_REGIONS, Mr, Regions, Removed};
 use crate::owner::Owner;
 use crate::params::{Endpoint, Params, Progress};
 use crate::progress::Reader;
-use crate::queue::{Que, WATCHERS};
+use crate::queue::{FabricQueue, MAX_DEPTH, Que, WATCHERS};
 use crate::windows::Windows;
-use crate::wire::{HELLO, MAX_CHANS};
+use crate::wire::{HELLO, MAX_CHANS, MAX_WINDOW};
 
 /// An open interface adapter.
 pub struct FabricDevice(Arc<Dev>);
@@ -43,9 +44,7 @@ pub struct Dev {
     pub regions: Regions,
     pub windows: Windows,
     pub fabric: Arc<Fabric>,
-    pub reader: Lock<Reader>,
-    /// Channels the engine closed.
-    closed: Mutex<Vec<u32>>,
+    pub reader: Mutex<Reader>,
     next_chan: AtomicU32,
     open_chans: AtomicU32,
     open_queues: AtomicU32,
@@ -54,8 +53,6 @@ pub struct Dev {
     events: Mutex<VecDeque<(Option<Arc<Chan>>, Event)>>,
     /// Channels to look after, because they owe or wait for something.
     listed: Mutex<VecDeque<Arc<Chan>>>,
-    /// One of them waits for the next poll that finds nothing.
-    more: AtomicBool,
     /// Counts polls of queues, so that the event thread sees whether it is needed.
     polls: AtomicU64,
     wait: Waiting,
@@ -69,8 +66,6 @@ struct Waiting {
     ticking: AtomicBool,
     keepalive: Timer,
     seen: AtomicU64,
-    /// Ticks to the next look, while a thread polls all the time.
-    pace: AtomicU32,
     /// Wakes by the fabric in a row that brought nothing.
     idle: AtomicU32,
 }
@@ -79,15 +74,10 @@ const BELL: u64 = 0;
 const TICK: u64 = 1;
 const KEEPALIVE: u64 = 2;
 const EVENTS: u64 = 3;
-/// And those after it: the completion queues.
 const COMPLETIONS: u64 = 4;
 
 /// How often the event thread looks while applications poll, and so keep it from being woken by the fabric.
 const TICK_TIME: Duration = Duration::from_millis(1);
-
-/// Polls within a tick that show that a thread does nothing else, and then the most ticks between two looks.
-const SPINNING: u64 = 64;
-const SLOWEST: u32 = 4;
 
 /// What a device has at most.
 pub const CAPS: Caps = Caps(
@@ -104,7 +94,6 @@ const MAX_READS: u32 = 256;
 
 impl FabricDevice {
     pub(crate) fn open(config: &Config) -> Result<FabricDevice, Failure> {
-        dat_sync::prepare();
         let params = Params::parse(config)?;
         let library = Library::get()
             .map_err(|why| Failure::new(Status::NO_DEVICE, format!("{}: {why}", params.ia_name)))?;
@@ -121,15 +110,13 @@ impl FabricDevice {
             datagrams,
             regions,
             windows: Windows::default(),
-            reader: Lock::new(Reader::new()),
-            closed: Mutex::default(),
+            reader: Mutex::new(Reader::new()),
             next_chan: AtomicU32::new(1),
             open_chans: AtomicU32::new(0),
             open_queues: AtomicU32::new(0),
             watchers: AtomicUsize::new(0),
             events: Mutex::default(),
             listed: Mutex::new(VecDeque::with_capacity(64)),
-            more: AtomicBool::new(false),
             polls: AtomicU64::new(0),
             wait: Waiting::new(&fabric).map_err(|error| Failure::os("descriptors of a device", &error))?,
             fabric,
@@ -165,7 +152,6 @@ impl Waiting {
             ticking: AtomicBool::new(false),
             keepalive: Timer::new()?,
             seen: AtomicU64::new(0),
-            pace: AtomicU32::new(1),
             idle: AtomicU32::new(0),
         };
         let add = |fd: std::os::fd::BorrowedFd<'_>, token, flags| {
@@ -178,9 +164,7 @@ impl Waiting {
             add(fd, EVENTS, epoll::EventFlags::IN)?;
         }
         // Armed only while nobody polls.
-        for (fd, token) in fabric.wait_fds().zip(COMPLETIONS..) {
-            add(fd, token, epoll::EventFlags::ONESHOT)?;
-        }
+        add(fabric.cq_wait(), COMPLETIONS, epoll::EventFlags::ONESHOT)?;
         Ok(this)
     }
 }
@@ -238,37 +222,14 @@ impl Dev {
         Ok(epoll::add(&self.wait.epoll, fd, data, epoll::EventFlags::IN)?)
     }
 
-    /// Somebody polls a queue; how many did before, about.
-    pub fn polled(&self) -> u64 {
-        // Some may be lost when several do at once: it is to see whether any do.
-        let before = self.polls.load(Ordering::Relaxed);
-        self.polls.store(before.wrapping_add(1), Ordering::Relaxed);
-        before
+    /// Somebody polls a queue.
+    pub fn polled(&self) {
+        self.polls.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A listed channel has something to do that is better done when a poll finds nothing than now.
-    pub fn do_more_later(&self) {
-        self.more.store(true, Ordering::Relaxed);
-    }
-
-    pub fn has_more_to_do(&self) -> bool {
-        self.more.load(Ordering::Relaxed)
-    }
-
-    /// Whether a thread may sleep on the fabric's descriptors; `false`: there is something to read.
+    /// Whether a thread may sleep on the fabric's descriptor; `false`: there is something to read.
     pub fn may_wait(&self) -> bool {
-        self.fabric.watch();
         self.fabric.may_wait_for_completions()
-    }
-
-    /// Somebody begins or ceases to rely on being woken by the fabric.
-    pub fn sleeper(&self, begins: bool) {
-        if let Some(Wait::Sockets(naps)) = self.fabric.near.as_ref().map(|near| &near.wait) {
-            naps.count(begins);
-        }
-        if begins && self.fabric.sleeps_by_clock() {
-            self.tick();
-        }
     }
 
     pub fn queue_closed(&self) {
@@ -288,7 +249,7 @@ impl Dev {
     pub fn channel_closed(&self, chan: &Chan) {
         self.open_chans.fetch_sub(1, Ordering::Relaxed);
         // Goes when libfabric has handed back all its operations, which somebody has to see.
-        self.closed.lock().push(chan.id);
+        self.reader.lock().closed.push(chan.id);
         self.hurry();
     }
 
@@ -300,15 +261,7 @@ impl Dev {
 
     /// Has the event thread look in a millisecond.
     pub fn tick(&self) {
-        self.tick_after(TICK_TIME);
-    }
-
-    fn tick_after(&self, time: Duration) {
-        // Looked at first: this is called for most messages, mostly in vain.
-        if !self.wait.ticking.load(Ordering::Relaxed)
-            && !self.wait.ticking.swap(true, Ordering::AcqRel)
-            && self.wait.tick.set(time).is_err()
-        {
+        if !self.wait.ticking.swap(true, Ordering::AcqRel) && self.wait.tick.set(TICK_TIME).is_err() {
             self.wait.ticking.store(false, Ordering::Release);
             self.wait.bell.signal();
         }
@@ -316,7 +269,6 @@ impl Dev {
 
     /// Looks after the listed channels: says what they owe, tries again what libfabric did not take.
     pub fn look_after_channels(&self, lull: Lull) {
-        self.more.store(false, Ordering::Relaxed);
         let count = self.listed.lock().len();
         for _ in 0..count {
             // One at a time: a channel may list itself again.
@@ -338,9 +290,6 @@ impl Dev {
         if epoll::wait(&self.wait.epoll, rustix::buffer::spare_capacity(&mut ready), Some(&now)).is_err() {
             ready.clear();
         }
-        if self.somebody_else_does_it(&ready) {
-            return 0;
-        }
         let mut by_fabric = false;
         for event in &ready {
             match event.data.u64() {
@@ -350,8 +299,8 @@ impl Dev {
                     self.wait.ticking.store(false, Ordering::Release);
                 }
                 KEEPALIVE => self.look_for_life(),
-                EVENTS => {}
-                _ => by_fabric = true,
+                COMPLETIONS => by_fabric = true,
+                _ => {}
             }
         }
         let mut brought = self.progress_to_the_end();
@@ -366,27 +315,6 @@ impl Dev {
         let count = self.take_events(out);
         self.prepare_to_sleep();
         count
-    }
-
-    /// Whether this is a mere tick while a thread polls all the time: that one does everything, so look again, less often.
-    fn somebody_else_does_it(&self, ready: &[epoll::Event]) -> bool {
-        let ticked = matches!(ready, [event] if event.data.u64() == TICK);
-        let polls = self.polls.load(Ordering::Relaxed).wrapping_sub(self.wait.seen.load(Ordering::Relaxed));
-        if !ticked || polls < SPINNING || self.params.progress == Progress::Tick {
-            self.wait.pace.store(1, Ordering::Relaxed);
-            return false;
-        }
-        if self.datagrams.as_ref().is_some_and(|datagrams| !datagrams.is_idle()) {
-            return false;
-        }
-        self.wait.seen.fetch_add(polls, Ordering::Relaxed);
-        self.fabric.do_not_watch();
-        let pace = self.wait.pace.load(Ordering::Relaxed);
-        self.wait.pace.store((pace * 2).min(SLOWEST), Ordering::Relaxed);
-        self.wait.tick.drain();
-        self.wait.ticking.store(false, Ordering::Release);
-        self.tick_after(TICK_TIME * pace);
-        true
     }
 
     /// Takes completions until there are none, within reason.
@@ -426,13 +354,11 @@ impl Dev {
         if busy_for_nothing {
             self.wait.idle.store(0, Ordering::Relaxed);
         }
-        let by_clock = self.params.progress == Progress::Tick
-            || (self.fabric.sleeps_by_clock() && !self.chans.lock().is_empty());
-        if polled || busy_for_nothing || by_clock || !self.listed.lock().is_empty() {
-            if polled {
-                // From now on messages wake nobody, unless somebody sleeps.
-                self.fabric.do_not_watch();
-            }
+        if polled
+            || busy_for_nothing
+            || self.params.progress == Progress::Tick
+            || !self.listed.lock().is_empty()
+        {
             return self.tick();
         }
         let ports_quiet = self.datagrams.as_ref().is_none_or(|datagrams| datagrams.may_wait(&self.fabric));
@@ -440,10 +366,9 @@ impl Dev {
             return self.wait.bell.signal();
         }
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ONESHOT;
-        for (fd, token) in self.fabric.wait_fds().zip(COMPLETIONS..) {
-            if epoll::modify(&self.wait.epoll, fd, epoll::EventData::new_u64(token), flags).is_err() {
-                self.tick();
-            }
+        let data = epoll::EventData::new_u64(COMPLETIONS);
+        if epoll::modify(&self.wait.epoll, self.fabric.cq_wait(), data, flags).is_err() {
+            self.tick();
         }
     }
 
@@ -468,14 +393,9 @@ impl Dev {
 
     /// Drops channels the engine closed and libfabric knows nothing of any more.
     fn reap(&self) {
-        let mut closed = self.closed.lock();
-        if closed.is_empty() {
-            return;
-        }
-        // Nobody is handing completions to channels meanwhile.
-        let reader = self.reader.lock();
+        let mut reader = self.reader.lock();
         let mut gone = Vec::new();
-        closed.retain(|id| {
+        reader.closed.retain(|id| {
             let mut chans = self.chans.lock();
             let free =
                 chans.get(id).is_none_or(|chan| chan.state.try_lock().is_some_and(|st| st.inflight == 0));
@@ -485,7 +405,6 @@ impl Dev {
             !free
         });
         drop(reader);
-        drop(closed);
         drop(gone);
     }
 
@@ -590,6 +509,143 @@ impl Chan {
     fn break_off(&self) {
         let mut st = self.lock();
         self.end(&mut st, dat_plugin::EventKind::BROKEN, &[], Some(crate::wire::Farewell::Broken));
+    }
+}
+
+impl Device for FabricDevice {
+    type Channel = FabricChannel;
+    type Queue = FabricQueue;
+    type Listener = FabricListener;
+    type Srq = NoSrq;
+
+    fn attr(&self) -> DeviceAttr {
+        let dev = &self.0;
+        let limits = &dev.fabric.limits;
+        let segments = limits.iov.min(MAX_SEGMENTS) as u32;
+        let caps = if limits.atomics { CAPS } else { Caps(CAPS.0 & !Caps::ATOMICS.0) };
+        DeviceAttr {
+            caps,
+            address: dev.fabric.ip().map_or(SockAddr::UNSPECIFIED, SockAddr::from),
+            max_channels: dev.params.max_channels,
+            max_queues: MAX_QUEUES,
+            max_queue_depth: MAX_DEPTH,
+            max_regions: MAX_REGIONS,
+            max_requests_per_channel: MAX_WINDOW,
+            max_recvs_per_channel: MAX_WINDOW,
+            max_segments: segments,
+            max_read_segments: segments,
+            max_write_segments: segments,
+            max_reads_per_channel: MAX_READS,
+            max_message: dev.max_message(),
+            max_rdma: dev.max_message(),
+            max_region: 1 << 46,
+            max_private_data: dev.max_private_data() as u32,
+            qos: 0,
+            alignment: 64,
+            max_windows: MAX_REGIONS,
+            ..DeviceAttr::default()
+        }
+    }
+
+    fn open_queue(&self, depth: u32) -> Result<Arc<FabricQueue>, Failure> {
+        self.0.check_fork()?;
+        if self.0.open_queues.load(Ordering::Relaxed) >= MAX_QUEUES {
+            let message = format!("there are {MAX_QUEUES} queues, the most this device has");
+            return Err(Failure::new(Status::NO_RESOURCE, message));
+        }
+        let queue = Que::new(&self.0, depth)?;
+        self.0.open_queues.fetch_add(1, Ordering::Relaxed);
+        Ok(Arc::new(FabricQueue(queue)))
+    }
+
+    fn open_channel(
+        &self,
+        attr: &ChannelAttr,
+        send: Option<&Arc<FabricQueue>>,
+        recv: Option<&Arc<FabricQueue>>,
+    ) -> Result<Arc<FabricChannel>, Failure> {
+        let dev = &self.0;
+        dev.check_fork()?;
+        check_attr(dev, attr)?;
+        let full = |what: &str| Failure::new(Status::NO_RESOURCE, format!("{}: {what}", dev.params.ia_name));
+        if dev.open_chans.fetch_add(1, Ordering::Relaxed) >= dev.params.max_channels {
+            dev.open_chans.fetch_sub(1, Ordering::Relaxed);
+            return Err(full("there are max_channels channels; close one first"));
+        }
+        let made = dev.new_chan(attr, send.map(|queue| queue.0.clone()), recv.map(|queue| queue.0.clone()));
+        if made.is_err() {
+            dev.open_chans.fetch_sub(1, Ordering::Relaxed);
+        }
+        made.map(|chan| Arc::new(FabricChannel(chan)))
+    }
+
+    fn listen(&self, port: u64, user: u64) -> Result<Arc<FabricListener>, Failure> {
+        self.0.check_fork()?;
+        FabricListener::open(&self.0, port, user).map(Arc::new)
+    }
+
+    fn register(&self, addr: u64, len: u64, access: Access, domain: u32) -> Result<Keys, Failure> {
+        self.0.check_fork()?;
+        let dev = &self.0;
+        dev.regions.register(&dev.fabric, dev.shared_endpoint(), (addr, len), access, domain)
+    }
+
+    fn deregister(&self, keys: Keys) -> Status {
+        if !self.0.owner.here() {
+            return Status::FORKED;
+        }
+        match self.0.regions.remove(keys) {
+            None => Status::INVALID,
+            Some(removed) => {
+                self.0.end_registration(removed);
+                Status::OK
+            }
+        }
+    }
+
+    fn open_window(&self, domain: u32) -> Result<u64, Failure> {
+        self.0.check_fork()?;
+        Ok(self.0.windows.open(domain))
+    }
+
+    fn close_window(&self, window: u64) -> Status {
+        match self.0.windows.close(window) {
+            None => Status::INVALID,
+            Some(rkey) => {
+                self.0.take_back(rkey);
+                Status::OK
+            }
+        }
+    }
+
+    fn reject(&self, request: u64, reason: RejectReason, data: &[u8]) -> Status {
+        if !self.0.owner.here() {
+            return Status::FORKED;
+        }
+        if data.len() > self.0.max_private_data() {
+            return Status::INVALID;
+        }
+        self.0.reject(request, reason, data)
+    }
+
+    fn poll_events(&self, out: &mut [Event]) -> usize {
+        self.0.poll_events(out)
+    }
+
+    fn event_fd(&self) -> RawFd {
+        self.0.wait.epoll.as_raw_fd()
+    }
+
+    fn describe(&self) -> String {
+        let dev = &self.0;
+        let ip = dev.fabric.ip().map_or("no internet address".into(), |ip| ip.to_string());
+        format!("{}, address {ip}, libfabric {}", dev.title(), version(dev.fabric.library))
+    }
+
+    fn close(&self) {
+        if self.0.owner.here() {
+            self.0.shut_down();
+        }
     }
 }
 

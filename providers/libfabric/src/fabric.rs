@@ -17,9 +17,7 @@ use libfabric_sys::types::*;
 use libfabric_sys::{Library, consts};
 
 use crate::address::Raw;
-use crate::cq::{Cq, Wait};
-use crate::endpoint::MAX_INJECT;
-use crate::params::{Endpoint, Family, Params, Progress};
+use crate::params::{Endpoint, Family, Params};
 use crate::status;
 
 /// The interface this was written for; newer libraries offer it too.
@@ -229,8 +227,6 @@ pub struct Limits {
     /// Writes may complete when their bytes are in the peer's memory, rather than on their way.
     pub delivery: bool,
     pub atomics: bool,
-    /// Messages up to this length may be copied by the call that sends them.
-    pub inject: usize,
 }
 
 /// The objects of a device.
@@ -243,14 +239,12 @@ pub struct Fabric {
     pub domain: *mut fid_domain,
     /// Null with datagrams.
     pub eq: *mut fid_eq,
-    /// The queue of all that is not in the near one.
-    pub far: Cq,
-    /// The queue of the first connections, where that is quicker.
-    pub near: Option<Cq>,
+    pub cq: *mut fid_cq,
     /// Null with connected endpoints.
     pub av: *mut fid_av,
     /// -1 without an event queue.
     pub eq_fd: RawFd,
+    pub cq_fd: RawFd,
 }
 
 // SAFETY: opened with FI_THREAD_SAFE: every call may be made from any thread, concurrently. What the manual asks
@@ -274,10 +268,10 @@ impl Fabric {
             fabric: ptr::null_mut(),
             domain: ptr::null_mut(),
             eq: ptr::null_mut(),
-            far: Cq::none(),
-            near: None,
+            cq: ptr::null_mut(),
             av: ptr::null_mut(),
             eq_fd: -1,
+            cq_fd: -1,
         };
         let head = this.info.head;
         let none = ptr::null_mut();
@@ -287,6 +281,7 @@ impl Fabric {
         // SAFETY: open objects, filled structures; `this` closes what was opened if a later step fails.
         unsafe {
             check(library, "fi_domain", fi_domain(this.fabric, head, &mut this.domain, none))?;
+            (this.cq, this.cq_fd) = this.open_cq(CQ_SIZE)?;
             match params.endpoint {
                 Endpoint::Msg => {
                     let mut attr = fi_eq_attr {
@@ -317,26 +312,34 @@ impl Fabric {
                 }
             }
         }
-        this.open_queues(params)?;
         this.limits.atomics = this.info.first().caps & FI_ATOMIC != 0 && this.has_atomics();
         Ok(this)
     }
 
-    fn open_queues(&mut self, params: &Params) -> Result<(), Failure> {
-        let wait = if params.progress == Progress::Poll { FI_WAIT_NONE } else { FI_WAIT_FD };
-        self.far = Cq::open(self, CQ_SIZE, wait)?;
-        if params.endpoint == Endpoint::Msg && params.progress == Progress::Auto {
-            // Fabrics without this kind say so.
-            self.near = Cq::open(self, CQ_SIZE, FI_WAIT_POLLFD).ok();
+    /// Opens a completion queue of this many entries; the queue and its descriptor.
+    pub fn open_cq(&self, size: usize) -> Result<(*mut fid_cq, RawFd), Failure> {
+        let mut attr = fi_cq_attr {
+            size,
+            flags: 0,
+            format: FI_CQ_FORMAT_TAGGED,
+            wait_obj: FI_WAIT_FD,
+            signaling_vector: 0,
+            wait_cond: 0,
+            wait_set: ptr::null_mut(),
+        };
+        let mut cq = ptr::null_mut();
+        let mut fd = -1;
+        // SAFETY: an open domain, a filled structure.
+        unsafe {
+            self.check("fi_cq_open", fi_cq_open(self.domain, &mut attr, &mut cq, ptr::null_mut()))?;
+            if let Err(failure) =
+                self.check("descriptor of a completion queue", fi_wait_fd(cq.cast(), &mut fd))
+            {
+                fi_close(cq.cast());
+                return Err(failure);
+            }
         }
-        Ok(())
-    }
-
-    /// The completion queues that can have something.
-    pub fn queues(&self) -> impl Iterator<Item = &Cq> {
-        let near = self.near.as_ref().filter(|near| near.in_use());
-        let far = Some(&self.far).filter(|far| self.near.is_none() || far.in_use());
-        near.into_iter().chain(far)
+        Ok((cq, fd))
     }
 
     /// Fails if `result` is an error of `what`.
@@ -356,40 +359,21 @@ impl Fabric {
         ip_of(self.info.first())
     }
 
+    /// The descriptor of the completion queue.
+    pub fn cq_wait(&self) -> BorrowedFd<'_> {
+        // SAFETY: open as long as the queue is, which this value closes.
+        unsafe { BorrowedFd::borrow_raw(self.cq_fd) }
+    }
+
     /// The descriptor of the event queue.
     pub fn eq_wait(&self) -> Option<BorrowedFd<'_>> {
         // SAFETY: open as long as the queue is, which this value closes.
         (self.eq_fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(self.eq_fd) })
     }
 
-    /// What to sleep on.
-    pub fn wait_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.near.iter().chain([&self.far]).filter_map(Cq::wait_fd)
-    }
-
-    /// Somebody is going to sleep on the descriptors.
-    pub fn watch(&self) {
-        self.queues().for_each(Cq::watch);
-    }
-
-    /// Nobody sleeps, or those who do need no waking.
-    pub fn do_not_watch(&self) {
-        if let Some(Wait::Sockets(naps)) = self.near.as_ref().map(|near| &near.wait) {
-            naps.off();
-        }
-    }
-
-    /// Whether the fabric wakes nobody.
-    pub fn sleeps_by_clock(&self) -> bool {
-        matches!(self.far.wait, Wait::Never)
-    }
-
-    /// Whether a thread may sleep on the completion queues' descriptors now; `false`: read first.
+    /// Whether a thread may sleep on the completion queue's descriptor now; `false`: read first.
     pub fn may_wait_for_completions(&self) -> bool {
-        self.queues().all(|queue| match queue.wait {
-            Wait::Never => true,
-            _ => self.may_wait(queue.cq.cast()),
-        })
+        self.may_wait(self.cq.cast())
     }
 
     /// As above, of the event queue.
@@ -405,11 +389,11 @@ impl Fabric {
     }
 
     /// What a negative number in a completion means, in the fabric's own words.
-    pub fn words(&self, queue: &Cq, error: &fi_cq_err_entry) -> String {
+    pub fn words(&self, error: &fi_cq_err_entry) -> String {
         let mut room = [0; 128];
         // SAFETY: the buffer has the length that is said; the answer ends with 0.
         let words = unsafe {
-            fi_cq_strerror(queue.cq, error.prov_errno, error.err_data, room.as_mut_ptr(), room.len())
+            fi_cq_strerror(self.cq, error.prov_errno, error.err_data, room.as_mut_ptr(), room.len())
         };
         format!("{}; {}", self.library.strerror(error.err), text(words))
     }
@@ -439,9 +423,8 @@ impl Fabric {
 
 impl Drop for Fabric {
     fn drop(&mut self) {
-        self.near = None;
-        self.far = Cq::none();
-        let all: [*mut fid; 4] = [self.av.cast(), self.eq.cast(), self.domain.cast(), self.fabric.cast()];
+        let all: [*mut fid; 5] =
+            [self.av.cast(), self.cq.cast(), self.eq.cast(), self.domain.cast(), self.fabric.cast()];
         for object in all.into_iter().filter(|object| !object.is_null()) {
             // SAFETY: opened by this value, and everything opened on it is closed: endpoints and registrations hold a
             // reference to the device, which holds this.
@@ -497,6 +480,5 @@ fn limits_of(info: &fi_info, params: &Params) -> Result<Limits, Failure> {
         cm_data: 256,
         delivery: false,
         atomics: false,
-        inject: tx.inject_size.min(MAX_INJECT),
     })
 }

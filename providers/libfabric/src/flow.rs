@@ -124,11 +124,8 @@ impl Chan {
         }
         if st.requests.tail.wrapping_sub(st.requests.next) == 1 {
             self.start_requests(&mut st);
-            let posted = st.requests.slot(st.requests.tail.wrapping_sub(1));
-            // What has no length, and what is known to fail, is done already; a message never is.
-            if !posted.is_message() || posted.status != CompletionStatus::SUCCESS {
-                self.complete_or_break(&mut st);
-            }
+            // What has no length, and what is known to fail, is done already.
+            self.complete_or_break(&mut st);
         }
         Status::OK
     }
@@ -173,9 +170,6 @@ impl Chan {
         }
         if lull != Lull::None {
             st.owed.revoke.append(&mut self.revokes.lock());
-            if std::mem::take(&mut st.smallest_gone) {
-                self.look_for_more_room(st);
-            }
         }
         if st.asked.is_some() {
             self.answer(st);
@@ -323,13 +317,10 @@ impl Chan {
         let mark = Mark { solicited: request.flags.contains(PostFlag::SOLICITED), imm, rest };
         let Some(link) = st.link else { return Err(Blocked::Waits) };
         let segs = if announces { &[][..] } else { st.requests.segs(count) };
-        let injected = len as usize <= self.dev.fabric.limits.inject;
-        if injected {
-            link.inject(segs, mark.encode())?;
-        } else {
-            let context = st.requests.context(count);
-            link.send(&Local { segs, regions: &self.dev.regions, context }, mark.encode())?;
-        }
+        link.send(
+            &Local { segs, regions: &self.dev.regions, context: st.requests.context(count) },
+            mark.encode(),
+        )?;
         if let Rest::Books { posted, consumed } = rest {
             st.told.posted = posted;
             st.told.consumed = consumed;
@@ -339,11 +330,7 @@ impl Chan {
         st.sent = seq.wrapping_add(1);
         st.asking = false;
         st.go = None;
-        if injected {
-            st.requests.slot_mut(count).stage = Stage::Done;
-        } else {
-            self.started(st, count);
-        }
+        self.started(st, count);
         st.requests.slot_mut(count).seq = seq;
         Ok(())
     }
@@ -578,18 +565,12 @@ impl Chan {
             return;
         }
         self.take_filled(st);
-        let waiting =
-            st.requests.next != st.requests.tail || st.recvs.next != st.recvs.tail || st.asked.is_some();
-        if waiting || st.phase != Phase::Up || self.owes_more_than_news(st) || self.much_gathered(st) {
-            self.pump(st, Lull::None);
-        } else {
-            // Whoever takes the message may have an answer to send: the rest can wait until that is on its way.
-            self.dev.do_more_later();
-        }
+        self.pump(st, Lull::None);
     }
 
     /// Completes filled receives, in order.
     pub fn take_filled(&self, st: &mut State) {
+        let mut smallest_gone = false;
         while st.recvs.head != st.recvs.next {
             let recv = *st.recvs.slot(st.recvs.head);
             if recv.stage != RecvStage::Filled {
@@ -597,7 +578,7 @@ impl Chan {
             }
             st.recvs.head = st.recvs.head.wrapping_add(1);
             st.books.consumed = st.books.consumed.wrapping_add(1);
-            st.smallest_gone |= code_of(&recv) == st.books.room;
+            smallest_gone |= code_of(&recv) == st.books.room;
             let mark = Mark::decode(recv.mark);
             let mut flags = CompletionFlag::NONE;
             if mark.solicited {
@@ -619,6 +600,9 @@ impl Chan {
                 self.attr.recv_user,
                 &Completion { token: recv.token, length, flags, imm, ..Completion::default() },
             );
+        }
+        if smallest_gone {
+            self.look_for_more_room(st);
         }
         self.list();
     }

@@ -25,7 +25,6 @@ mod address;
 mod bells;
 mod channel;
 mod connect;
-mod cq;
 mod datagrams;
 mod device;
 mod endpoint;

@@ -51,9 +51,6 @@ pub enum Progress {
     Auto,
     /// The event thread looks every millisecond, always: for fabrics whose descriptor tells too little.
     Tick,
-    /// Whoever polls; the fabric need not be able to wake anybody, which makes it quicker. Sleepers, and the event thread
-    /// while there are connections, look every millisecond.
-    Poll,
 }
 
 const KNOWN: &[&str] = &[
@@ -102,8 +99,7 @@ impl Params {
         let progress = match word("progress", "auto").as_str() {
             "auto" => Progress::Auto,
             "tick" => Progress::Tick,
-            "poll" => Progress::Poll,
-            _ => return Err(bad("progress", "auto, tick or poll is needed")),
+            _ => return Err(bad("progress", "auto or tick is needed")),
         };
         let address = match config.params.get("address") {
             None => None,
