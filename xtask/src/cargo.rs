@@ -48,13 +48,14 @@ impl Tests {
     pub fn of(run: Run) -> Result<Tests, String> {
         let mut tests = Tests::default();
         let mut failed = Vec::new();
+        // What tests printed is shown after them, and may look like anything.
+        let mut quoting = false;
         let ended = run.lines(|line| {
             tests.count(line);
-            failed.extend(
-                line.strip_prefix("test ")
-                    .and_then(|rest| rest.strip_suffix(" ... FAILED"))
-                    .map(str::to_owned),
-            );
+            quoting =
+                matches!(line, "successes:" | "failures:") || quoting && !line.starts_with("test result: ");
+            let name = line.strip_prefix("test ").and_then(|rest| rest.strip_suffix(" ... FAILED"));
+            failed.extend(name.filter(|_| !quoting).map(str::to_owned));
         });
         if !failed.is_empty() {
             return Err(format!("{} failed: {}", failed.len(), failed.join(", ")));
