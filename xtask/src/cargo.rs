@@ -52,8 +52,8 @@ impl Tests {
         let mut quoting = false;
         let ended = run.lines(|line| {
             tests.count(line);
-            quoting =
-                matches!(line, "successes:" | "failures:") || quoting && !line.starts_with("test result: ");
+            let end = line.starts_with("test result: ") && line.contains("; finished in ");
+            quoting = matches!(line, "successes:" | "failures:") || quoting && !end;
             let name = line.strip_prefix("test ").and_then(|rest| rest.strip_suffix(" ... FAILED"));
             failed.extend(name.filter(|_| !quoting).map(str::to_owned));
         });
