@@ -145,10 +145,10 @@ const COMMANDS: [Command; 20] = [
     },
     Command {
         name: "libfabric",
-        options: &["--bench", "--realtime"],
-        about: "the clauses over the libfabric provider; --bench: its speed beside fi_pingpong's, --realtime: on a busy machine",
+        options: &["--bench"],
+        about: "the clauses over the libfabric provider; --bench: its speed beside fi_pingpong's",
         run: |options| match has(options, "--bench") {
-            true => legs::libfabric_speed::run(has(options, "--realtime")),
+            true => legs::libfabric_speed::run(),
             false => legs::libfabric::run(),
         },
     },

@@ -19,9 +19,8 @@ const SIZES: [(&str, &str, u32); 2] = [("8", "8", 4000), ("1048576", "1M", 100)]
 
 const PAIRS: usize = 7;
 
-/// Builds, measures, prints a table. `realtime`: both programs are scheduled before everything else (root), which makes
-/// the figures of a busy machine comparable.
-pub fn run(realtime: bool) -> Report {
+/// Builds, measures, prints a table. Never at real-time priority: two programs that poll leave nobody to end them.
+pub fn run() -> Report {
     for (program, package) in [("fi_pingpong", "libfabric-bin"), ("taskset", "util-linux")] {
         if !Run::new("which").args([program]).works() {
             return Ok(Outcome::not_run(format!("{program} is not installed (Debian: {package})")));
@@ -50,8 +49,8 @@ pub fn run(realtime: bool) -> Report {
             let (mut ours, mut theirs) = (Vec::new(), Vec::new());
             for _ in 0..PAIRS {
                 port += 1;
-                theirs.push(ping_pong(realtime, fabric, endpoint, bytes, rounds, port)?);
-                ours.push(perf(realtime, &built.join("dat").to_string_lossy(), &names, name, size)?);
+                theirs.push(ping_pong(fabric, endpoint, bytes, rounds, port)?);
+                ours.push(perf(&built.join("dat").to_string_lossy(), &names, name, size)?);
             }
             let (ours, theirs) = (median(ours), median(theirs));
             let ratio = ours / theirs;
@@ -62,27 +61,16 @@ pub fn run(realtime: bool) -> Report {
     Ok(Outcome::passed(format!("one way, ours over fi_pingpong's: {}", words.join(", "))))
 }
 
-fn pinned(realtime: bool, processor: &str) -> Run {
-    match realtime {
-        true => Run::new("chrt").args(["-r", "1", "taskset", "-c", processor]),
-        false => Run::new("taskset").args(["-c", processor]),
-    }
-    .deadline(60)
+fn pinned(processor: &str) -> Run {
+    Run::new("taskset").args(["-c", processor]).deadline(60)
 }
 
 /// Microseconds one way by libfabric's program.
-fn ping_pong(
-    realtime: bool,
-    fabric: &str,
-    endpoint: &str,
-    bytes: &str,
-    rounds: u32,
-    port: u16,
-) -> Result<f64, String> {
+fn ping_pong(fabric: &str, endpoint: &str, bytes: &str, rounds: u32, port: u16) -> Result<f64, String> {
     let (rounds, port) = (rounds.to_string(), port.to_string());
     let common = ["fi_pingpong", "-p", fabric, "-e", endpoint, "-I", &rounds, "-S", bytes];
-    let server = pinned(realtime, "0").args(common).args(["-B", &port]);
-    let client = pinned(realtime, "1").args(common).args(["-P", &port, "127.0.0.1"]);
+    let server = pinned("0").args(common).args(["-B", &port]);
+    let client = pinned("1").args(common).args(["-P", &port, "127.0.0.1"]);
     let server = thread::spawn(move || server.output());
     thread::sleep(Duration::from_millis(400));
     let text = client.output();
@@ -95,7 +83,7 @@ fn ping_pong(
 }
 
 /// The same by ours.
-fn perf(realtime: bool, dat: &str, names: &std::path::Path, name: &str, size: &str) -> Result<f64, String> {
+fn perf(dat: &str, names: &std::path::Path, name: &str, size: &str) -> Result<f64, String> {
     let arguments = [
         "--json",
         "perf",
@@ -111,7 +99,7 @@ fn perf(realtime: bool, dat: &str, names: &std::path::Path, name: &str, size: &s
         "--cpus",
         "1,0",
     ];
-    let program = if realtime { Run::new("chrt").args(["-r", "1", dat]) } else { Run::new(dat) };
+    let program = Run::new(dat);
     let text = program.args(arguments).env("DAT_PLUGINS", names).deadline(60).output()?;
     let report: Value = serde_json::from_str(&text).map_err(|error| format!("dat perf: {error}: {text}"))?;
     let lines = report["results"].as_array().map_or(&[][..], Vec::as_slice);
