@@ -24,7 +24,7 @@ const ALLOWED: [(&str, &[&str], &[&str]); 24] = [
     ("dat-loopback", &["dat-plugin", "dat-kit"], &[]),
     ("dat-shm", &["dat-plugin", "dat-kit", "dat-sync"], &[]),
     ("rdma-sys", &[], &[]),
-    ("dat-ibverbs", &["dat-plugin", "dat-kit", "rdma-sys"], &[]),
+    ("dat-ibverbs", &["dat-plugin", "dat-kit", "dat-sync", "rdma-sys"], &[]),
     ("libfabric-sys", &[], &[]),
     ("dat-libfabric", &["dat-plugin", "dat-kit", "libfabric-sys"], &[]),
     // The suite is a command of its own right: `dat conformance`.

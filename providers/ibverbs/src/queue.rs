@@ -3,9 +3,10 @@
 use std::collections::{HashMap, VecDeque};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use dat_plugin::{Completion, CompletionFlag, CompletionStatus, Failure, Queue, Status};
+use dat_sync::{Guard, Lock};
 use rdma_sys::verbs::*;
 use rustix::event::epoll;
 
@@ -24,7 +25,7 @@ pub(crate) struct Que {
     /// What the engine sleeps on. It looks at the completion channel only while armed: a device cannot take back the
     /// order to report.
     sleep: OwnedFd,
-    state: Mutex<State>,
+    state: Lock<State>,
 }
 
 struct State {
@@ -74,7 +75,7 @@ impl Que {
             early: VecDeque::new(),
             promised: 0,
         };
-        Ok(Arc::new(Que { dev: dev.clone(), cq, sleep, state: Mutex::new(state) }))
+        Ok(Arc::new(Que { dev: dev.clone(), cq, sleep, state: Lock::new(state) }))
     }
 
     fn look_at_channel(&self, flags: epoll::EventFlags) {
@@ -163,13 +164,16 @@ impl Que {
     }
 
     /// Takes completions from the device: how many of `out` were filled, and whether there may be more.
-    #[inline]
+    #[inline(always)]
     fn take(&self, state: &State, out: &mut [Completion]) -> (usize, bool) {
         let mut raw = [const { MaybeUninit::<ibv_wc>::uninit() }; BATCH];
         let wanted = out.len().min(BATCH);
         let got = self.cq.poll(&mut raw[..wanted]);
+        if got == 0 {
+            return (0, false);
+        }
         let mut n = 0;
-        for wc in &raw[..got] {
+        for wc in raw.iter().take(got) {
             // SAFETY: filled by the device's driver, being among the first `got`.
             if let Some(completion) = state.translate(unsafe { wc.assume_init_ref() }) {
                 out[n] = completion;
@@ -179,12 +183,23 @@ impl Que {
         (n, got == wanted)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    #[inline(always)]
+    fn lock(&self) -> Guard<'_, State> {
+        self.state.lock()
     }
 }
 
 impl State {
+    /// Hands out what was taken early.
+    #[cold]
+    fn hand_out(&mut self, out: &mut [Completion]) -> usize {
+        let count = self.early.len().min(out.len());
+        for (place, completion) in out.iter_mut().zip(self.early.drain(..count)) {
+            *place = completion;
+        }
+        count
+    }
+
     /// What a completion of the device is to the engine: nothing when it is of a channel that is gone, gives back work
     /// of one that stops, or is a marker.
     #[inline]
@@ -271,13 +286,7 @@ impl Queue for IbQueue {
     fn poll(&self, out: &mut [Completion]) -> usize {
         let que = &*self.0;
         let mut state = que.lock();
-        let mut n = 0;
-        while n < out.len()
-            && let Some(completion) = state.early.pop_front()
-        {
-            out[n] = completion;
-            n += 1;
-        }
+        let mut n = if state.early.is_empty() { 0 } else { state.hand_out(out) };
         while n < out.len() {
             let (taken, more) = que.take(&state, &mut out[n..]);
             n += taken;

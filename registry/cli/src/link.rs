@@ -126,7 +126,8 @@ impl Link {
         }
         let depth = shape.depth.min(limits.max_dto_per_ep).max(1);
         let slot = (shape.size as usize).max(CONTROL).next_multiple_of(64);
-        let slots = (BUFFERS / slot).clamp(1, depth as usize);
+        // A power of two, so that finding a buffer takes no division.
+        let slots = 1 << (BUFFERS / slot).clamp(1, depth as usize).ilog2();
         let pz = ia.pz()?;
         // The right for peers to read lets a provider hand a large message over with one copy, where it can.
         let readable = Privileges::LOCAL_READ | Privileges::LOCAL_WRITE | Privileges::REMOTE_READ;
@@ -165,7 +166,7 @@ impl Link {
             again: Vec::with_capacity(TOGETHER),
         };
         for receive in 0..depth as usize {
-            link.post_recv((receive % slots) as u64)?;
+            link.post_recv((receive & (slots - 1)) as u64)?;
         }
         Ok(link)
     }
@@ -445,13 +446,13 @@ impl Link {
 
     #[inline]
     fn local(&self, index: u32, length: u32) -> Slice {
-        let start = index as usize % self.slots * self.slot;
+        let start = (index as usize & (self.slots - 1)) * self.slot;
         self.messages.slice(start..start + length as usize)
     }
 
     #[inline]
     fn far(&self, index: u32, length: u32) -> RmrTriplet {
-        let offset = index as usize % self.slots * self.slot;
+        let offset = (index as usize & (self.slots - 1)) * self.slot;
         RmrTriplet { address: self.remote.address + offset as u64, length, context: self.remote.context }
     }
 

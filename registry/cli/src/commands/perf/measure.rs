@@ -13,6 +13,13 @@ use crate::protocol::Control;
 /// Samples taken of a row at least, and at most.
 const SAMPLES: std::ops::RangeInclusive<usize> = 3..=2000;
 
+/// How much longer than reading the clock a piece of a latency sample is at least. Reading it takes 30 ns on most machines
+/// and microseconds on some virtual ones.
+const CLOCK_SHARE: f64 = 200.0;
+/// Steps that tell how long one takes, tried so many times.
+const TRIAL: u32 = 4;
+const TRIALS: u32 = 3;
+
 /// Time for a row of a short look.
 const QUICK: Duration = Duration::from_millis(100);
 
@@ -64,17 +71,15 @@ fn sample(link: &mut Link, row: &Row) -> Outcome<Vec<f64>> {
 }
 
 fn ping_pong(link: &mut Link, row: &Row) -> Outcome<Vec<f64>> {
-    link.ask(Control::PingPong { messages: row.batch * row.batches, length: row.size })?;
+    link.ask(Control::PingPong { messages: row.steps(), length: row.size })?;
     // A message goes out first; the receive of the one before is posted again while it travels.
     let mut last = None;
-    let times = batches(row, 2, |_, _| {
-        for _ in 0..row.batch {
-            link.send(0, row.size, false)?;
-            if let Some(message) = last.take() {
-                link.release(message)?;
-            }
-            last = Some(link.receive()?);
+    let times = steps(row, 2, |_| {
+        link.send(0, row.size, false)?;
+        if let Some(message) = last.take() {
+            link.release(message)?;
         }
+        last = Some(link.receive()?);
         Ok(())
     })?;
     if let Some(message) = last {
@@ -87,33 +92,28 @@ fn ping_pong(link: &mut Link, row: &Row) -> Outcome<Vec<f64>> {
 fn write_pong(link: &mut Link, row: &Row) -> Outcome<Vec<f64>> {
     let last = row.size as usize - 1;
     link.window().write(last, &[0]);
-    link.ask(Control::WritePong { writes: row.batch * row.batches, length: row.size })?;
-    batches(row, 2, |batch, _| {
-        for i in 0..row.batch {
-            let mark = mark(batch * row.batch + i);
-            link.settle(0)?;
-            link.put_byte(last, mark);
-            link.write(0, row.size, false)?;
-            link.watch(last, mark)?;
-        }
-        Ok(())
-    })
-    .and_then(|times| link.settle(0).map(|()| times))
+    link.ask(Control::WritePong { writes: row.steps(), length: row.size })?;
+    let times = steps(row, 2, |step| {
+        let mark = mark(step);
+        link.settle(0)?;
+        link.put_byte(last, mark);
+        link.write(0, row.size, false)?;
+        link.watch(last, mark)
+    })?;
+    link.settle(0)?;
+    Ok(times)
 }
 
 fn to_completion(link: &mut Link, row: &Row) -> Outcome<Vec<f64>> {
-    batches(row, 1, |_, _| {
-        for _ in 0..row.batch {
-            post(link, row, 0, false)?;
-            link.settle(0)?;
-        }
-        Ok(())
+    steps(row, 1, |_| {
+        post(link, row, 0, false)?;
+        link.settle(0)
     })
 }
 
 fn stream_of_messages(link: &mut Link, row: &Row) -> Outcome<Vec<f64>> {
     link.ask(Control::Sink { messages: row.batch, batches: row.batches })?;
-    batches(row, 1, |_, every| {
+    batches(row, |every| {
         flood(link, row, every)?;
         match link.hear()? {
             Control::Done => Ok(()),
@@ -123,7 +123,7 @@ fn stream_of_messages(link: &mut Link, row: &Row) -> Outcome<Vec<f64>> {
 }
 
 fn stream(link: &mut Link, row: &Row) -> Outcome<Vec<f64>> {
-    batches(row, 1, |_, every| flood(link, row, every))
+    batches(row, |every| flood(link, row, every))
 }
 
 /// A batch with as many operations under way as the connection takes, and one completion in `every`.
@@ -148,13 +148,57 @@ fn post(link: &mut Link, row: &Row, index: u32, silent: bool) -> Outcome {
     }
 }
 
-/// Times the batches of a sample; `parts` operations make one step of a batch.
-fn batches(row: &Row, parts: u32, mut batch: impl FnMut(u32, u32) -> Outcome) -> Outcome<Vec<f64>> {
-    let mut times = Vec::with_capacity(row.batches as usize);
-    for number in 0..row.batches {
+/// Times the steps of a sample, `parts` operations each, in pieces as short as the clock allows: the median then is that
+/// of single steps where a step is slow, and an interruption is in the one piece it happened in.
+#[inline]
+fn steps(row: &Row, parts: u32, mut step: impl FnMut(u32) -> Outcome) -> Outcome<Vec<f64>> {
+    let mut next = 0;
+    let mut piece = |length: u32| {
         let start = Instant::now();
-        batch(number, row.every)?;
-        times.push(start.elapsed().as_nanos() as f64 / f64::from(row.batch * parts));
+        for i in next..next + length {
+            step(i)?;
+        }
+        next += length;
+        Ok::<f64, Failure>(start.elapsed().as_nanos() as f64 / f64::from(length))
+    };
+    let mut left = row.steps();
+    let length = match row.piece {
+        Some(length) => length,
+        None => {
+            // The peer wakes up during the first.
+            let mut best = f64::INFINITY;
+            for _ in 0..TRIALS {
+                best = best.min(piece(TRIAL)?);
+            }
+            left -= TRIALS * TRIAL;
+            ((CLOCK_SHARE * clock() / best).ceil() as u32).clamp(1, left)
+        }
+    };
+    let mut times = Vec::with_capacity((left / length) as usize + 1);
+    while left > 0 {
+        let length = length.min(left);
+        times.push(piece(length)? / f64::from(parts));
+        left -= length;
+    }
+    Ok(times)
+}
+
+/// Nanoseconds that reading the clock takes.
+fn clock() -> f64 {
+    let read = |_| {
+        let start = Instant::now();
+        start.elapsed().as_nanos() as f64
+    };
+    (0..TRIALS).map(read).fold(f64::INFINITY, f64::min).max(1.0)
+}
+
+/// Times the batches of a sample.
+fn batches(row: &Row, mut batch: impl FnMut(u32) -> Outcome) -> Outcome<Vec<f64>> {
+    let mut times = Vec::with_capacity(row.batches as usize);
+    for _ in 0..row.batches {
+        let start = Instant::now();
+        batch(row.every)?;
+        times.push(start.elapsed().as_nanos() as f64 / f64::from(row.batch));
     }
     Ok(times)
 }

@@ -19,6 +19,8 @@ pub struct Row {
     pub size: u32,
     /// Steps per batch. Batches are short, so that most of them see no interruption.
     pub batch: u32,
+    /// Steps timed together in a latency row, if that was asked for.
+    pub piece: Option<u32>,
     /// Batches per sample.
     pub batches: u32,
     /// One operation in so many has a completion.
@@ -35,7 +37,12 @@ impl Row {
         };
         let batch = perf.iterations.unwrap_or((bytes / size).clamp(16, most));
         let every = if metric == Metric::Rate { (depth / 4).clamp(1, 16) } else { 1 };
-        Row { operation, metric, size, batch, batches, every, wait: perf.wait }
+        Row { operation, metric, size, batch, piece: perf.iterations, batches, every, wait: perf.wait }
+    }
+
+    /// Steps of a sample of a latency row.
+    pub fn steps(&self) -> u32 {
+        self.batch * self.batches
     }
 
     /// Whether the latency is half of a round trip; otherwise it is the time from the post to the completion.
