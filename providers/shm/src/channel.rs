@@ -18,6 +18,7 @@ use crate::peer::{Peer, Waker};
 use crate::queue::Que;
 use crate::rx::{NEVER, Rx};
 use crate::segment::Segment;
+use crate::sizes;
 use crate::slab::Slot;
 use crate::srq::Shared;
 use crate::tx::Tx;
@@ -331,7 +332,7 @@ impl Chan {
             return Err(End::Fault);
         }
         attempt.segment.slot().refused();
-        let slot = Slot::single(self.dev.params.ring_bytes).map_err(|error| {
+        let slot = Slot::single(self.ring_bytes()).map_err(|error| {
             tracing::warn!(%error, "a segment");
             End::Fault
         })?;
@@ -415,6 +416,11 @@ impl Chan {
     /// A counted reference, unless it is being dropped.
     pub(crate) fn arc(&self) -> Option<Arc<Chan>> {
         self.me.upgrade()
+    }
+
+    /// How large the rings are, if this side makes them.
+    fn ring_bytes(&self) -> usize {
+        self.dev.params.ring_bytes.unwrap_or_else(|| sizes::ring(&self.attr))
     }
 
     /// The peer process this channel talks to.

@@ -15,7 +15,7 @@
 //! DAT's states, cookies, events and flushing: the engine's.
 //!
 //! # Modules
-//! [`ring`] is arithmetic, [`segment`] the shared layout, [`slab`] where segments come from, [`handshake`] the socket's
+//! [`ring`] is arithmetic, [`sizes`] says how large rings are, [`segment`] is the shared layout, [`slab`] where segments come from, [`handshake`] the socket's
 //! packets, [`peer`] what is known of another device; `tx` and `rx` are the two halves of a channel's data path,
 //! `one_sided` the ways to reach a peer's memory.
 
@@ -36,6 +36,7 @@ mod queue;
 mod ring;
 mod rx;
 mod segment;
+mod sizes;
 mod slab;
 mod srq;
 mod timer;

@@ -14,7 +14,7 @@ use crate::handshake::{self, Hello, Holds, Packet, Parts, Received};
 use crate::link::peer_credentials;
 use crate::memory::random;
 use crate::peer::{Peer, Waker};
-use crate::segment::RING_RANGE;
+use crate::sizes;
 use crate::slab::{Place, Slab};
 
 /// A port being listened on.
@@ -155,7 +155,7 @@ impl Incoming {
                 if !self.told =>
             {
                 let ring = ring as usize;
-                let sound = port == self.port && RING_RANGE.contains(&ring) && ring.is_power_of_two();
+                let sound = port == self.port && sizes::is_sound(ring);
                 let Some(parts) = Parts::new(with, fds).filter(|parts| sound && is_sound(parts, &hello))
                 else {
                     tracing::warn!(port, "a malformed connection request is dropped");

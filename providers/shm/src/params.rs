@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use dat_plugin::{Config, Failure, Status};
 
-use crate::segment::RING_RANGE;
+use crate::sizes;
 
 /// What a device is configured with.
 #[derive(Clone, Debug)]
@@ -12,7 +12,8 @@ pub(crate) struct Params {
     pub(crate) address: IpAddr,
     /// Devices of another domain are not there.
     pub(crate) domain: String,
-    pub(crate) ring_bytes: usize,
+    /// The size of every ring; `None`: as the attributes of each endpoint ask for.
+    pub(crate) ring_bytes: Option<usize>,
     pub(crate) one_sided: OneSided,
     /// Whether `process_vm_readv` and `process_vm_writev` may be used.
     pub(crate) cma: bool,
@@ -86,9 +87,12 @@ impl Params {
         };
         let word =
             |key: &str, default: &str| config.params.get(key).cloned().unwrap_or_else(|| default.into());
-        let ring_bytes = config.get("ring_bytes", 16384usize)?;
-        if !ring_bytes.is_power_of_two() || !RING_RANGE.contains(&ring_bytes) {
-            return Err(bad("ring_bytes", "a power of two from 4096 to 16777216 is needed"));
+        let ring_bytes = match word("ring_bytes", "auto").as_str() {
+            "auto" => None,
+            _ => Some(config.get("ring_bytes", 0usize)?),
+        };
+        if ring_bytes.is_some_and(|ring| !sizes::is_sound(ring)) {
+            return Err(bad("ring_bytes", "auto or a power of two from 4096 to 16777216 is needed"));
         }
         let domain = word("domain", "default");
         if domain.is_empty()

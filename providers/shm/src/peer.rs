@@ -16,7 +16,7 @@ use crate::slab::{Place, Pool, Slab};
 
 /// Slabs of the peer's that are kept although no connection uses them; and after how many sweeps these, and queues of its,
 /// are not.
-const SLABS: usize = 2;
+const SLABS: usize = 4;
 const IDLE: u8 = 4;
 
 /// How many of this device's queues are remembered as known to the peer.

@@ -7,6 +7,7 @@ use dat_plugin::{Access, Config, Probe};
 use crate::memory::KeyTable;
 use crate::one_sided::try_nonce;
 use crate::params::{HugePages, Params};
+use crate::sizes;
 use crate::slab::{Slab, Slot};
 use crate::wait;
 
@@ -16,7 +17,7 @@ pub(crate) fn candidates(config: &Config) -> Vec<Probe> {
         Err(failure) => return vec![verdict("configuration", Err(failure.message))],
     };
     vec![
-        verdict("memfd", memfd(params.ring_bytes)),
+        verdict("memfd", memfd(params.ring_bytes.unwrap_or(sizes::USUAL))),
         verdict("mapped", mapped()),
         verdict("cma", cma(&params)),
         verdict("target", Ok("executed by the peer's process; always works".into())),

@@ -71,7 +71,7 @@ pub(crate) struct Consumer {
 
 /// Bytes a frame of this payload takes.
 #[inline]
-fn span(len: usize) -> usize {
+pub(crate) fn span(len: usize) -> usize {
     UNIT + len.next_multiple_of(UNIT)
 }
 

@@ -10,15 +10,13 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::ring::{Memory, UNIT};
+use crate::sizes;
 use crate::slab::Slot;
 
 const CONTROL: usize = 4096;
 const SIDE: usize = 1024;
 /// Behind both sides' parts: see [`crate::slab`].
 pub(crate) const LEFT: usize = 2 * SIDE;
-
-/// Smallest and largest ring.
-pub(crate) const RING_RANGE: std::ops::RangeInclusive<usize> = 4096..=16 << 20;
 
 /// What one side tells the other through memory.
 #[repr(C, align(64))]
@@ -72,17 +70,13 @@ unsafe impl Send for RingMemory {}
 impl Segment {
     /// Bytes of a segment with rings of `ring` bytes.
     pub(crate) fn bytes(ring: usize) -> usize {
-        CONTROL + 2 * ring + 2 * Segment::answers(ring)
-    }
-
-    fn answers(ring: usize) -> usize {
-        (ring / 2).max(4096)
+        CONTROL + 2 * ring + 2 * sizes::answers(ring)
     }
 
     pub(crate) fn new(slot: Slot) -> Segment {
         let ring = slot.ring();
         let role = usize::from(slot.is_accepting());
-        Segment { base: slot.base(), ring, answers: Segment::answers(ring), role, slot }
+        Segment { base: slot.base(), ring, answers: sizes::answers(ring), role, slot }
     }
 
     /// The memory it is in.

@@ -15,7 +15,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 
-use crate::segment::{LEFT, RING_RANGE, Segment, map_shared, unmap};
+use crate::segment::{LEFT, Segment, map_shared, unmap};
+use crate::sizes;
 
 /// Slots of a slab, and bytes of one with more than one slot, at most.
 const MOST: u32 = 16;
@@ -71,7 +72,7 @@ impl Slab {
 
     /// The one a peer sent. Everything about it is checked before it is mapped.
     pub(crate) fn open(fd: OwnedFd, ring: usize, place: Place) -> Result<Slab, String> {
-        if !ring.is_power_of_two() || !RING_RANGE.contains(&ring) {
+        if !sizes::is_sound(ring) {
             return Err(format!("rings of {ring} bytes"));
         }
         if !(1..=slots_for(ring)).contains(&place.slots) {
@@ -229,11 +230,8 @@ impl Drop for Slot {
             if self.held.load(Ordering::Acquire) == ALONE {
                 self.slab.left(self.index).store(self.turn, Ordering::Release);
             }
-            home.lock().returned.push_back(Returned {
-                slab: self.slab.clone(),
-                index: self.index,
-                turn: self.turn,
-            });
+            let returned = Returned { slab: self.slab.clone(), index: self.index, turn: self.turn };
+            of_size(&mut home.lock(), self.slab.ring).returned.push_back(returned);
         }
         self.slab.users.fetch_sub(1, Ordering::AcqRel);
     }
@@ -241,10 +239,11 @@ impl Drop for Slot {
 
 /// The slabs for one peer.
 #[derive(Default)]
-pub(crate) struct Pool(Mutex<Slots>);
+pub(crate) struct Pool(Mutex<Vec<Slots>>);
 
-#[derive(Default)]
+/// Those with rings of one size.
 struct Slots {
+    ring: usize,
     /// With the number of sweeps that found them unused.
     slabs: Vec<(Arc<Slab>, u8)>,
     /// The slab with slots that were never used: the next one, and how many have their pages.
@@ -265,10 +264,11 @@ const LOOKS: usize = 4;
 impl Pool {
     /// A slot, all zeros.
     pub(crate) fn take(self: &Arc<Pool>, ring: usize) -> io::Result<Slot> {
-        let mut slots = self.lock();
+        let mut all = self.lock();
+        let slots = of_size(&mut all, ring);
         let mut slot = match slots.used() {
             Some(slot) => slot,
-            None => slots.unused(ring)?,
+            None => slots.unused()?,
         };
         slot.home = Some(self.clone());
         Ok(slot)
@@ -276,24 +276,49 @@ impl Pool {
 
     /// Has the next slot ready, if there are that many connections.
     pub(crate) fn prepare(&self, ring: usize, connections: u32) {
-        let mut slots = self.lock();
+        let mut all = self.lock();
+        let slots = of_size(&mut all, ring);
         if connections >= MANY && slots.returned.is_empty() {
             // Whoever takes it tries again, and says what is wrong.
-            let _ = slots.ready(ring);
+            let _ = slots.ready();
         }
     }
 
     /// Takes in a slab that was made before the peer was known.
     pub(crate) fn adopt(&self, slab: &Arc<Slab>) {
-        self.lock().slabs.push((slab.clone(), 0));
+        of_size(&mut self.lock(), slab.ring).slabs.push((slab.clone(), 0));
     }
 
     /// Drops slabs that have not been used for a while. `true`: there are others that may have to go later.
     pub(crate) fn sweep(&self) -> bool {
-        let mut slots = self.lock();
+        let mut unused = false;
+        self.lock().retain_mut(|slots| {
+            unused |= slots.sweep();
+            !slots.slabs.is_empty()
+        });
+        unused
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Slots>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// There are as many sizes as powers of two that a ring may have.
+fn of_size(all: &mut Vec<Slots>, ring: usize) -> &mut Slots {
+    let place = all.iter().position(|slots| slots.ring == ring).unwrap_or_else(|| {
+        all.push(Slots { ring, slabs: Vec::new(), fresh: None, returned: VecDeque::new() });
+        all.len() - 1
+    });
+    &mut all[place]
+}
+
+impl Slots {
+    /// As [`Pool::sweep`].
+    fn sweep(&mut self) -> bool {
         let mut unused = false;
         let mut gone = Vec::new();
-        slots.slabs.retain_mut(|(slab, idle)| {
+        self.slabs.retain_mut(|(slab, idle)| {
             *idle = if slab.users() == 0 { *idle + 1 } else { 0 };
             unused |= *idle > 0;
             if *idle >= IDLE {
@@ -302,20 +327,14 @@ impl Pool {
             *idle < IDLE
         });
         if !gone.is_empty() {
-            slots.returned.retain(|one| !gone.contains(&one.slab.id));
-            if slots.fresh.as_ref().is_some_and(|(slab, ..)| gone.contains(&slab.id)) {
-                slots.fresh = None;
+            self.returned.retain(|one| !gone.contains(&one.slab.id));
+            if self.fresh.as_ref().is_some_and(|(slab, ..)| gone.contains(&slab.id)) {
+                self.fresh = None;
             }
         }
         unused
     }
 
-    fn lock(&self) -> MutexGuard<'_, Slots> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Slots {
     fn used(&mut self) -> Option<Slot> {
         for _ in 0..self.returned.len().min(LOOKS) {
             let one = self.returned.pop_front()?;
@@ -323,7 +342,7 @@ impl Slots {
                 self.returned.push_back(one);
                 continue;
             }
-            let bytes = Segment::bytes(one.slab.ring);
+            let bytes = Segment::bytes(self.ring);
             // SAFETY: the slot is inside the mapping, and no side uses it: this one gave it back, the peer said it left. A
             // peer that lied writes to memory it shares with itself alone, and no Rust reference is to it.
             unsafe { std::ptr::write_bytes(one.slab.at(one.index), 0, bytes) };
@@ -332,17 +351,17 @@ impl Slots {
         None
     }
 
-    fn unused(&mut self, ring: usize) -> io::Result<Slot> {
-        self.ready(ring)?;
+    fn unused(&mut self) -> io::Result<Slot> {
+        self.ready()?;
         let (slab, next, _) = self.fresh.as_mut().ok_or(io::ErrorKind::NotFound)?;
         *next += 1;
         Ok(Slot::new(slab, *next - 1, 1, false))
     }
 
     /// Makes the next unused slot ready.
-    fn ready(&mut self, ring: usize) -> io::Result<()> {
+    fn ready(&mut self) -> io::Result<()> {
         if self.fresh.as_ref().is_none_or(|(slab, next, _)| *next == slab.slots) {
-            let slab = Arc::new(Slab::create(ring, slots_for(ring))?);
+            let slab = Arc::new(Slab::create(self.ring, slots_for(self.ring))?);
             self.slabs.push((slab.clone(), 0));
             self.fresh = Some((slab, 0, 0));
         }

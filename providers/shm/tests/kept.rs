@@ -92,6 +92,39 @@ fn memory_is_used_again_and_nothing_is_left_in_it() {
     }
 }
 
+/// A place is given out again, and for rings of its size only.
+#[test]
+fn places_of_several_sizes_do_not_mix() {
+    let _alone = alone();
+    let (mut a, mut b) = (Host::open(&[]), Host::open(&[]));
+    let listener = b.device.listen(0, 1).unwrap();
+    let mut most = 0;
+    for round in 0..12u8 {
+        for (depth, longest, ring) in
+            [(1, 64, "ring 4 KiB"), (64, 1 << 24, "ring 16 KiB"), (300, 64, "ring 32 KiB")]
+        {
+            let end = |host: &Host, user| {
+                let change = |attr: &mut dat_plugin::ChannelAttr| {
+                    (attr.max_requests, attr.max_recvs, attr.max_message) = (depth, depth, longest);
+                };
+                host.end_with(user, change, false)
+            };
+            let (from, to) = (end(&a, 1), end(&b, 2));
+            connect_to(&mut a, &mut b, &from, &to, &listener);
+            for end in [&from, &to] {
+                assert!(end.channel.describe().starts_with(ring), "{}", end.channel.describe());
+            }
+            talk(&mut a, &mut b, &from, &to, round);
+            end_both(&mut a, &mut b, from, to);
+        }
+        let bytes = holdings().2;
+        if round < 5 {
+            most = most.max(bytes);
+        }
+        assert!(bytes <= most, "round {round}: {bytes} bytes are mapped, {most} at most before");
+    }
+}
+
 #[test]
 fn many_connections_share_files_and_all_of_it_goes() {
     let _alone = alone();

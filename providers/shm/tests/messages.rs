@@ -100,6 +100,39 @@ fn messages_wait_for_receives_without_limit_and_do_not_block_the_sender() {
     assert!(a.events().is_empty() && b.events().is_empty());
 }
 
+/// The ring of a connection is as deep as its endpoints: what may be under way reaches a receiver that comes late although
+/// nobody looks after the sender, neither its application nor its events.
+#[test]
+fn as_many_messages_as_may_be_under_way_need_no_sender() {
+    const DEPTH: u32 = 1000;
+    const PLACE: u64 = 160;
+    let deep = |host: &Host, user| {
+        host.end_with(user, |attr| (attr.max_requests, attr.max_recvs) = (DEPTH, DEPTH), false)
+    };
+    let (mut a, mut b) = (Host::open(&[]), Host::open(&[]));
+    let (from, to) = (deep(&a, 1), deep(&b, 2));
+    connect(&mut a, &mut b, &from, &to);
+    let (src, dst) = (a.area(4 * DEPTH as usize), b.area((PLACE as u32 * DEPTH) as usize));
+    // From 4 to 152 bytes, of which the first four say which it is.
+    let length = |token: u32| 4 * (1 + token % 38);
+    for token in 0..DEPTH {
+        let at = 4 * u64::from(token);
+        src.memory.write(at, &token.to_ne_bytes());
+        let segs = [src.seg(at, 4), src.seg(0, (length(token) - 4).max(4))];
+        assert_eq!(from.post_send(token.into(), &segs[..1 + usize::from(length(token) > 4)]), Status::OK);
+    }
+    for token in 0..u64::from(DEPTH) {
+        assert_eq!(to.post_recv(token, &[dst.seg(PLACE * token, PLACE as u32)]), Status::OK);
+    }
+    for token in 0..DEPTH {
+        assert_ok(&to.received(&mut [&mut b]), token.into(), length(token));
+        assert_eq!(dst.bytes(PLACE * u64::from(token), 4), token.to_ne_bytes(), "message {token}");
+    }
+    for token in 0..DEPTH {
+        assert_ok(&from.sent(&mut [&mut a]), token.into(), length(token));
+    }
+}
+
 #[test]
 fn a_message_too_long_for_its_receive_ends_the_connection_at_both_ends() {
     for size in [100, 10_000, 200_000] {

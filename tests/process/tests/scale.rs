@@ -1,4 +1,4 @@
-//! A thousand connections of one process; what each costs; how long connecting and opening take.
+//! A thousand connections of one process; what each costs, by its attributes; how long connecting and opening take.
 #![forbid(unsafe_code)]
 
 use std::sync::{Mutex, PoisonError};
@@ -23,12 +23,11 @@ fn a_thousand_connections() {
     let port = peer.hear_number("port");
     let ia = open(&domain.to_string()).unwrap();
     let pz = ia.pz().unwrap();
-    let (connections, completions) = (ia.evd(64).unwrap(), ia.evd(3 * COUNT as u32).unwrap());
+    let (connections, completions) = (ia.evd(64).unwrap(), ia.evd(33 * COUNT as u32).unwrap());
     let region = pz.region(4096, dat::Privileges::ALL).unwrap();
-    let attr = EpAttr { max_recv_dtos: 1, max_request_dtos: 1, ..EpAttr::default() };
     let connect = || {
         let ep = ia.ep(&pz).connect_evd(&connections).recv_evd(&completions).request_evd(&completions);
-        let ep = ep.attr(attr.clone()).create().unwrap();
+        let ep = ep.attr(EpAttr::default()).create().unwrap();
         let start = Instant::now();
         ep.connect(ia.address().unwrap(), port).private_data(server::ECHO).timeout(LONG).establish().unwrap();
         (ep, start.elapsed())
@@ -81,6 +80,60 @@ fn a_thousand_connections() {
     drop(eps);
     assert_eq!(before.settled(), before, "left: after, before");
     drop(warm);
+}
+
+/// Connections of few and short messages cost less than usual ones, and those of many cost what these need.
+#[test]
+fn memory_follows_the_attributes() {
+    /// A multiple of how many share a file.
+    const EACH: usize = 160;
+    const DEEP: u32 = 1000;
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let domain = Domain::new();
+    let mut peer = Peer::start(PEER, "serve", &domain, &[]);
+    let port = peer.hear_number("port");
+    let ia = open(&domain.to_string()).unwrap();
+    let pz = ia.pz().unwrap();
+    let evd = ia.evd(1 << 19).unwrap();
+    let of = |depth, max_message_size| EpAttr {
+        max_recv_dtos: depth,
+        max_request_dtos: depth,
+        max_message_size,
+        ..EpAttr::default()
+    };
+    let usual = EpAttr::default();
+    let kinds = [
+        ("one message of 64 bytes", of(1, 64)),
+        ("one message of any length", of(1, usual.max_message_size)),
+        ("the defaults", usual.clone()),
+        ("a thousand messages", of(DEEP, usual.max_message_size)),
+    ];
+    let connect = |attr: &EpAttr| {
+        let ep = ia.ep(&pz).evd(&evd).attr(attr.clone()).create().unwrap();
+        let connect = ep.connect(ia.address().unwrap(), port).private_data(server::IDLE);
+        connect.timeout(LONG).start().unwrap();
+        match evd.wait(LONG).unwrap() {
+            Some(Event::Connection { kind: ConnectionKind::Established, .. }) => ep,
+            other => panic!("expected a connection, got {other:?}"),
+        }
+    };
+    // What is made once is not counted.
+    let warm = connect(&usual);
+    let mut all = vec![warm];
+    let costs = kinds.map(|(what, attr)| {
+        let (before, private) = (Holdings::calm(), Holdings::private_bytes());
+        all.extend((0..EACH).map(|_| connect(&attr)));
+        let shared = (Holdings::now().segment_bytes - before.segment_bytes) / EACH as u64;
+        let own = Holdings::private_bytes().saturating_sub(private) / EACH as u64;
+        println!("{what}: {shared} bytes shared by both sides and {own} bytes of this side, each");
+        (shared, own)
+    });
+    let [tiny, few, usual, deep] = costs.map(|(shared, _)| shared);
+    assert!(tiny < few && few < usual, "{costs:?}");
+    assert!(tiny * 2 < usual, "a connection that needs little gets it: {costs:?}");
+    assert!(usual + costs[2].1 < 64 << 10, "{costs:?}");
+    assert!(deep > u64::from(DEEP) * 2 * 128, "short messages of both directions find room: {costs:?}");
+    assert!(deep < 1 << 20, "{costs:?}");
 }
 
 /// Nanoseconds of a poll that finds nothing while one connection is at work: the best of some groups of polls, each right

@@ -52,7 +52,7 @@ impl Channel for ShmChannel {
                 return Ok(());
             }
         };
-        let ring = chan.dev.params.ring_bytes;
+        let ring = chan.ring_bytes();
         let mut known = chan.dev.peers.at(param.port, pid);
         let mut slot = known.as_ref().map_or_else(|| Slot::single(ring), |peer| peer.pool.take(ring));
         // Memory that others use too goes to the very process it was made for.

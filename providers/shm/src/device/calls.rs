@@ -191,11 +191,14 @@ impl Device for ShmDevice {
 
     fn describe(&self) -> String {
         let params = &self.0.params;
+        let rings = match params.ring_bytes {
+            Some(ring) => format!("rings of {} KiB", ring / 1024),
+            None => "rings as endpoints need them".to_owned(),
+        };
         format!(
-            "shared memory of this host, address {}, domain {:?}, rings of {} KiB, {} channels open",
+            "shared memory of this host, address {}, domain {:?}, {rings}, {} channels open",
             params.address,
             params.domain,
-            params.ring_bytes / 1024,
             self.0.channels.load(Ordering::Relaxed)
         )
     }
