@@ -1,7 +1,7 @@
 //! Copies between application memory and a ring. Both may change meanwhile; that is why they go through pointers.
 
 use std::ptr;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use dat_kit::Stretch;
 
@@ -81,22 +81,30 @@ unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// A copy whose last byte becomes visible after all others.
+/// A copy whose last byte becomes visible after all others, or together with those of its word.
 ///
 /// # Safety
 /// `len` bytes are readable at `from` and writable at `to`.
+#[inline]
 pub(crate) unsafe fn copy_last_last(from: *const u8, to: *mut u8, len: usize) {
     /// Blocks are copied in order; inside one, the processor's string operation decides.
     const BLOCK: usize = 64 << 10;
-    let Some(last) = len.checked_sub(1) else { return };
-    // SAFETY: the caller's promise; an `AtomicU8` has the layout of a byte.
+    const WORD: usize = size_of::<u64>();
+    // In one store, where a word ends the destination: a poller may take the line away between two.
+    let word = len >= WORD && (to as usize).wrapping_add(len).is_multiple_of(WORD);
+    let Some(front) = len.checked_sub(if word { WORD } else { 1 }) else { return };
+    // SAFETY: the caller's promise; the atomics have the layout of what they replace, and the word is aligned.
     unsafe {
         let mut at = 0;
-        while at < last {
-            let piece = BLOCK.min(last - at);
+        while at < front {
+            let piece = BLOCK.min(front - at);
             copy(from.add(at), to.add(at), piece);
             at += piece;
         }
-        (*to.add(last).cast::<AtomicU8>()).store(*from.add(last), Ordering::Release);
+        let (last, end) = (from.add(front), to.add(front));
+        match word {
+            true => (*end.cast::<AtomicU64>()).store(last.cast::<u64>().read_unaligned(), Ordering::Release),
+            false => (*end.cast::<AtomicU8>()).store(*last, Ordering::Release),
+        }
     }
 }

@@ -6,6 +6,7 @@
 
 use std::sync::atomic::Ordering;
 
+mod direct;
 mod extended;
 mod reap;
 
@@ -84,6 +85,8 @@ pub(crate) struct Tx {
     /// The last success that was kept silent since a completion, and the completion made of one when asked for.
     silent: Option<Completion>,
     settled: Option<Completion>,
+    /// Memory of the peer's that was written to or read last.
+    near: one_sided::Near,
 }
 
 /// Steps of a request.
@@ -174,6 +177,7 @@ impl Tx {
             stage: Stage::Fresh,
             silent: None,
             settled: None,
+            near: one_sided::Near::default(),
         }
     }
 
@@ -243,6 +247,9 @@ impl Tx {
                 return Status::OK;
             }
         }
+        if idle && self.post_direct(chan, link, request) {
+            return Status::OK;
+        }
         self.post_slowly(chan, link, request)
     }
 
@@ -294,8 +301,10 @@ impl Tx {
 
     /// Takes completions.
     pub(crate) fn poll(&mut self, chan: &Chan, link: Option<&Link>, out: &mut [Completion]) -> usize {
+        // What is done already is handed out first.
         if let Some(link) = link
             && self.on
+            && (self.head == self.done || self.sent != self.tail)
         {
             self.advance(chan, link);
         }

@@ -101,6 +101,73 @@ fn requests_complete_in_post_order_whatever_they_are() {
     }
 }
 
+/// Where memory is mapped they are done when they are posted: they take no place and are told of on demand only.
+#[test]
+fn silent_writes_and_reads_without_end_and_a_message_among_them() {
+    let (mut a, mut b, from, to) = pair(&[("one_sided", "mapped")]);
+    let (local, remote, sink) = (a.area(64), exposed(&b, "mapped", 64, ALL, 7), b.area(64));
+    let one = |op, flags, token| {
+        let status = from.post(op, flags, token, &[local.seg(0, 8)], remote.remote(8, 8));
+        assert_eq!(status, Status::OK, "{token}");
+    };
+    local.fill(1);
+    // Has the memory mapped, for either.
+    for op in [WRITE, READ] {
+        one(op, PostFlag::NONE, 1);
+        assert_ok(&from.sent(&mut [&mut a, &mut b]), 1, 8);
+    }
+    let mut out = [Completion::default(); 4];
+    for token in 2u64..1000 {
+        local.memory.write(0, &token.to_ne_bytes());
+        one(WRITE, PostFlag::UNSIGNALLED, token);
+        assert_eq!(remote.bytes(8, 8), token.to_ne_bytes(), "at once");
+        local.memory.write(0, &[0; 8]);
+        one(READ, PostFlag::UNSIGNALLED, token);
+        assert_eq!(local.bytes(0, 8), token.to_ne_bytes());
+        assert_eq!(from.send.poll(&mut out), 0);
+    }
+    // One that is told of tells of those before it; nothing is left to be told then.
+    one(WRITE, PostFlag::NONE, 1000);
+    from.channel.settle();
+    assert_eq!(from.send.poll(&mut out), 1);
+    assert_ok(&out[0], 1000, 8);
+    one(READ, PostFlag::UNSIGNALLED, 1001);
+    assert_eq!(from.send.poll(&mut out), 0);
+    from.channel.settle();
+    assert_eq!(from.send.poll(&mut out), 1);
+    assert_ok(&out[0], 1001, 8);
+    // Behind a message that was not received they are done too, and complete in their turn.
+    assert_eq!(from.post_send(1002, &[local.seg(0, 8)]), Status::OK);
+    local.memory.write(0, &[7; 8]);
+    one(WRITE, PostFlag::UNSIGNALLED, 1003);
+    one(WRITE, PostFlag::NONE, 1004);
+    assert_eq!(remote.bytes(8, 8), [7; 8]);
+    assert_eq!(from.send.poll(&mut out), 0);
+    assert_eq!(to.post_recv(5, &[sink.seg(0, 8)]), Status::OK);
+    assert_ok(&to.received(&mut [&mut a, &mut b]), 5, 8);
+    assert_ok(&from.sent(&mut [&mut a, &mut b]), 1002, 8);
+    assert_ok(&from.sent(&mut [&mut a, &mut b]), 1004, 8);
+}
+
+/// What was mapped stays mapped, but a key is asked for each time.
+#[test]
+fn memory_used_last_is_of_no_use_without_its_key() {
+    let (mut a, mut b, from, _to) = pair(&[("one_sided", "mapped")]);
+    let (local, remote) = (a.area(64), exposed(&b, "mapped", 64, ALL, 7));
+    let target = remote.remote(0, 0);
+    for token in 0..3 {
+        assert_eq!(from.post(WRITE, PostFlag::NONE, token, &[local.seg(0, 8)], target), Status::OK);
+        assert_ok(&from.sent(&mut [&mut a, &mut b]), token, 8);
+    }
+    drop(remote.table.remove(remote.context).unwrap());
+    remote.memory.write(0, &[9; 8]);
+    assert_eq!(from.post(WRITE, PostFlag::UNSIGNALLED, 4, &[local.seg(0, 8)], target), Status::OK);
+    let failed = from.sent(&mut [&mut a, &mut b]);
+    assert_eq!((failed.token, failed.status), (4, CompletionStatus::REMOTE_ACCESS));
+    assert_eq!(remote.bytes(0, 8), [9; 8]);
+    assert_eq!(a.wait(EventKind::BROKEN).user, 1);
+}
+
 #[test]
 fn what_is_not_allowed_is_refused_and_ends_the_connection() {
     for mode in MODES {

@@ -32,6 +32,10 @@ struct Last {
     len: usize,
 }
 
+/// What one connection used last, kept by it so that it need not take the lock of all of them.
+#[derive(Default)]
+pub(crate) struct Near(Option<Last>);
+
 // SAFETY: plain shared memory, accessed by copies.
 unsafe impl Send for Last {}
 
@@ -59,7 +63,44 @@ pub(crate) enum Place {
     Refused,
 }
 
+impl Near {
+    /// As [`Maps::address`], of the peer's one list; `None` for all that is not here.
+    #[inline]
+    pub(super) fn address(
+        &mut self,
+        maps: &Maps,
+        map: u64,
+        offset: u64,
+        len: u64,
+        write: bool,
+    ) -> Option<*mut u8> {
+        let key = (map, write);
+        let last = match self.0 {
+            Some(last) if last.key == key => last,
+            _ => *self.0.insert(maps.find(key)?),
+        };
+        last.at(offset, len)
+    }
+}
+
+impl Last {
+    #[inline]
+    fn at(&self, offset: u64, len: u64) -> Option<*mut u8> {
+        let inside = offset.checked_add(len).is_some_and(|end| end <= self.len as u64);
+        inside.then(|| self.base.wrapping_add(offset as usize))
+    }
+}
+
 impl Maps {
+    /// Memory that is mapped.
+    #[cold]
+    fn find(&self, key: (u64, bool)) -> Option<Last> {
+        match self.list.lock().entries.get(&key) {
+            Some(Entry::At(mapping)) => Some(Last { key, base: mapping.base, len: mapping.len }),
+            _ => None,
+        }
+    }
+
     /// Where `len` bytes at `offset` of memory `map` are, to be written or only read.
     pub(crate) fn address(&self, map: u64, offset: u64, len: u64, write: bool) -> Place {
         let key = (map, write);
@@ -73,8 +114,7 @@ impl Maps {
             },
         };
         known.last = Some(found);
-        let inside = offset.checked_add(len).is_some_and(|end| end <= found.len as u64);
-        if inside { Place::At(found.base.wrapping_add(offset as usize)) } else { Place::Refused }
+        found.at(offset, len).map_or(Place::Refused, Place::At)
     }
 
     /// The peer's answer. A second one for memory that is mapped already is ignored: copies may be under way there.
@@ -149,6 +189,19 @@ pub(super) fn atomic(at: *mut u8, [operand, swap]: [u64; 2], is_swap: bool, segs
     // SAFETY: the bytes are there, as many as that.
     unsafe { bytes::scatter(bytes.as_ptr(), 8, segs, 0) };
     true
+}
+
+/// Copies between `local` and as many bytes at `at`, which [`Near::address`] gave.
+#[inline]
+pub(super) fn copy_one(at: *mut u8, local: Stretch, read: bool) {
+    // SAFETY: the mapping has as many bytes at `at`, and lives as long as the peer object the caller holds; for the other
+    // side its maker vouches.
+    unsafe {
+        match read {
+            true => bytes::scatter(at, local.len(), &[local], 0),
+            false => bytes::copy_last_last(local.addr() as *const u8, at, local.len()),
+        }
+    }
 }
 
 /// Copies between `segs` and `len` bytes at `at`, which [`Maps::address`] gave.

@@ -7,7 +7,7 @@ mod mapped;
 mod target;
 
 pub(crate) use cma::{MOST as CMA_MOST, try_nonce};
-pub(crate) use mapped::Maps;
+pub(crate) use mapped::{Maps, Near};
 pub(crate) use target::{Atomic, List, Part, Target};
 
 use std::sync::atomic::Ordering;
@@ -70,6 +70,39 @@ pub(crate) fn execute_atomic(chan: &Chan, link: &Link, entry: &Entry, segs: &[St
     })
 }
 
+/// Executes a write or read of `len` bytes, not 0, between `local`, which has as many, and memory of the peer's that is
+/// mapped here. `false`: nothing was done; the other way, which tells why, is to be taken.
+#[inline]
+pub(crate) fn execute_near(
+    chan: &Chan,
+    link: &Link,
+    near: &mut Near,
+    remote: &Target,
+    local: Stretch,
+    read: bool,
+) -> bool {
+    let right = if read { Access::REMOTE_READ } else { Access::REMOTE_WRITE };
+    let Some(keys) = &link.peer.keys else { return false };
+    if !matches!(chan.dev.params.one_sided, OneSided::Auto | OneSided::Mapped) {
+        return false;
+    }
+    while_there(link, || {
+        let Some(found) = keys.find(remote.rkey, remote.addr, remote.len, right, link.hello.domain) else {
+            return false;
+        };
+        if found.map == 0 {
+            return false;
+        }
+        let offset = found.offset + (remote.addr - found.addr);
+        let at = near.address(&link.peer.maps, found.map, offset, remote.len, !read);
+        if let Some(at) = at {
+            mapped::copy_one(at, local.first(remote.len as usize), read);
+        }
+        at.is_some()
+    })
+    .unwrap_or(false)
+}
+
 /// Calls `f` with what a request's key names, if it is good; the peer's deregistration waits until that is over.
 fn with_key(
     chan: &Chan,
@@ -82,22 +115,27 @@ fn with_key(
     let Some(keys) = link.peer.keys.as_ref().filter(|_| mode != OneSided::Target) else {
         return Outcome::Target;
     };
-    // From here to the end of the copy the peer's deregistration waits for us.
+    let outcome = while_there(link, || {
+        match keys.find(entry.rkey, entry.remote_addr, entry.total, right, link.hello.domain) {
+            None => Outcome::Done(CompletionStatus::REMOTE_ACCESS),
+            Some(found) => f(&found),
+        }
+    });
+    outcome.unwrap_or(Outcome::Later)
+}
+
+/// Does something to the peer's memory: its deregistration waits for the end of `f`. `None`: the peer has left, of which
+/// the socket tells soon.
+#[inline]
+fn while_there<R>(link: &Link, f: impl FnOnce() -> R) -> Option<R> {
     let own = link.segment.own();
     let busy = own.busy.load(Ordering::Relaxed);
     own.busy.store(busy.wrapping_add(1), Ordering::Relaxed);
     wait::light_barrier(link.fence);
-    if link.segment.peer().gone.load(Ordering::Acquire) != 0 {
-        // The peer has left; the socket tells soon.
-        own.busy.store(busy.wrapping_add(2), Ordering::Release);
-        return Outcome::Later;
-    }
-    let outcome = match keys.find(entry.rkey, entry.remote_addr, entry.total, right, link.hello.domain) {
-        None => Outcome::Done(CompletionStatus::REMOTE_ACCESS),
-        Some(found) => f(&found),
-    };
+    let there = link.segment.peer().gone.load(Ordering::Acquire) == 0;
+    let result = there.then(f);
     own.busy.store(busy.wrapping_add(2), Ordering::Release);
-    outcome
+    result
 }
 
 fn reach(chan: &Chan, link: &Link, entry: &Entry, segs: &[Stretch], read: bool, found: &Found) -> Outcome {

@@ -40,12 +40,12 @@ pub fn write_pong(link: &mut Link, writes: u32, length: u32) -> Outcome {
     for round in 0..writes {
         let mark = mark(round);
         link.watch(last, mark)?;
-        // The source is changed: what was posted from it must have gone.
-        link.settle(0)?;
         link.put_byte(last, mark);
         link.write(0, length, false)?;
+        // While the write travels; the source is free for the next one then.
+        link.settle(0)?;
     }
-    link.settle(0)
+    Ok(())
 }
 
 /// What the last byte is in this round: never 0, never that of the round before.

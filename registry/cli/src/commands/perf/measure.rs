@@ -93,15 +93,14 @@ fn write_pong(link: &mut Link, row: &Row) -> Outcome<Vec<f64>> {
     let last = row.size as usize - 1;
     link.window().write(last, &[0]);
     link.ask(Control::WritePong { writes: row.steps(), length: row.size })?;
-    let times = steps(row, 2, |step| {
+    steps(row, 2, |step| {
         let mark = mark(step);
-        link.settle(0)?;
         link.put_byte(last, mark);
         link.write(0, row.size, false)?;
+        // Its completion is taken while the write travels; the source is free for the next one then.
+        link.settle(0)?;
         link.watch(last, mark)
-    })?;
-    link.settle(0)?;
-    Ok(times)
+    })
 }
 
 fn to_completion(link: &mut Link, row: &Row) -> Outcome<Vec<f64>> {
