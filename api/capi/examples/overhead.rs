@@ -1,7 +1,8 @@
 //! What a C call costs over the same Rust call: posts and dequeues by `dat_*` functions of the shared object against the
 //! engine's methods, over one plugin, turn by turn.
 //!
-//! `cargo build --release -p dat-capi -p dat-loopback --examples`, then `target/release/examples/overhead`.
+//! `cargo build --release -p dat-capi -p dat-loopback --lib --examples`, then `target/release/examples/overhead`. Without
+//! `--lib` the library and the plugin that lie there are those of an earlier build.
 //!
 //! Both sides do the same: an endpoint connected to another of this process, a batch of empty receives and sends posted,
 //! then all completions taken. The best batch of each side counts; what differs between them is the C library.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dat_types::{AsyncReason, DtoCompletion, DtoOperation, EventData, ObjectId};
+use dat_types::{AsyncReason, DtoCompletion, DtoOperation, DtoStatus, EventData, ObjectId};
 
 use crate::abi::{self, Handle, NULL};
 use crate::handle;
@@ -13,29 +13,46 @@ use crate::object::{Cr, CrKept, Ep, EpKept, Evd, Ia};
 ///
 /// # Safety
 /// `out` is valid for a write.
-#[inline]
+#[inline(always)]
 pub unsafe fn write(evd: &Evd, handle: Handle, event: dat_types::Event, out: *mut abi::Event) {
-    let (number, data) = match event.data {
-        EventData::Dto(done) => {
-            let data = abi::DtoData {
-                ep_handle: handle::of(done.ep),
-                user_cookie: done.cookie,
-                status: done.status as u32,
-                transfered_length: done.length as u32,
-                operation: done.operation as u32,
-                rmr_context: done.invalidated().unwrap_or(0),
-            };
-            let mut number = event_number::DTO;
-            if done.operation.is_extension() {
-                number = event_number::EXTENSION_DTO;
-                // SAFETY: valid, says the caller.
-                unsafe { (&raw mut (*out).extension).write(extension(&done)) };
-            }
-            (number, abi::EventData { dto: data })
+    match event.data {
+        // SAFETY: valid, says the caller.
+        EventData::Dto(done) => unsafe { write_transfer(handle, &done, out) },
+        // SAFETY: as above.
+        _ => unsafe { write_other(evd, handle, event, out) },
+    }
+}
+
+/// A completion, member by member straight to where it belongs. Put together first and copied then, it would be loaded in
+/// larger pieces than it was stored in a moment before; processors wait with that until the stores have left.
+#[inline(always)]
+unsafe fn write_transfer(handle: Handle, done: &DtoCompletion, out: *mut abi::Event) {
+    let extended = done.operation.is_extension();
+    // SAFETY: valid, says the caller of `write`.
+    unsafe {
+        (&raw mut (*out).event_number).write(match extended {
+            true => event_number::EXTENSION_DTO,
+            false => event_number::DTO,
+        });
+        (&raw mut (*out).evd_handle).write(handle);
+        let data = &raw mut (*out).event_data.dto;
+        (&raw mut (*data).ep_handle).write(handle::of(done.ep));
+        (&raw mut (*data).user_cookie).write(done.cookie);
+        (&raw mut (*data).status).write(done.status as u32);
+        (&raw mut (*data).transfered_length).write(done.length as u32);
+        (&raw mut (*data).operation).write(done.operation as u32);
+        (&raw mut (*data).rmr_context).write(done.invalidated().unwrap_or(0));
+        if extended {
+            (&raw mut (*out).extension).write(extension(done.operation, done.status, done.immediate()));
         }
-        _ => other(evd, event),
-    };
-    // SAFETY: valid, says the caller.
+    }
+}
+
+/// Any other event.
+#[cold]
+unsafe fn write_other(evd: &Evd, handle: Handle, event: dat_types::Event, out: *mut abi::Event) {
+    let (number, data) = other(evd, event);
+    // SAFETY: valid, says the caller of `write`.
     unsafe {
         (&raw mut (*out).event_number).write(number);
         (&raw mut (*out).evd_handle).write(handle);
@@ -53,18 +70,18 @@ pub mod event_number {
 
 /// The extension's part of a completion: what kind it is, how it ended, and the immediate value.
 #[cold]
-fn extension(done: &DtoCompletion) -> [u64; 8] {
-    let kind = match done.operation {
+fn extension(operation: DtoOperation, status: DtoStatus, immediate: Option<u32>) -> [u64; 8] {
+    let kind = match operation {
         DtoOperation::FetchAdd => 0,
         DtoOperation::CmpSwap => 1,
         DtoOperation::RdmaWriteImmed => 2,
         DtoOperation::RecvImmed => 3,
         _ => 4,
     };
-    let status = u32::from(!done.status.is_success());
+    let status = u32::from(!status.is_success());
     let mut area = [0; 8];
     area[0] = u64::from_ne_bytes(pair(kind, status));
-    area[1] = u64::from_ne_bytes(pair(done.immediate().unwrap_or(0), 0));
+    area[1] = u64::from_ne_bytes(pair(immediate.unwrap_or(0), 0));
     area
 }
 
@@ -74,7 +91,6 @@ fn pair(first: u32, second: u32) -> [u8; 8] {
     [a, b, c, d, e, f, g, h]
 }
 
-#[cold]
 fn other(evd: &Evd, event: dat_types::Event) -> (u32, abi::EventData) {
     let number = event.number();
     let data = match event.data {

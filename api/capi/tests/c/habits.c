@@ -157,10 +157,15 @@ static void closes_abruptly(struct pair *pair)
 {
     pthread_t thread;
     void *result;
+    DAT_EVENT event;
     DAT_LMR_TRIPLET iov = local(&pair->b, 0, 64);
     for (int i = 0; i < 32; i++) OK(dat_ep_post_recv(pair->b.ep, 1, &iov, cookie(i), DAT_COMPLETION_DEFAULT_FLAG));
     CHECK(pthread_create(&thread, NULL, waits, pair->b.recv) == 0);
-    usleep(100000);
+    /* Nobody else may take events while a thread waits, which tells that it does by now. */
+    for (int i = 0; DAT_GET_TYPE(dat_evd_dequeue(pair->b.recv, &event)) != DAT_INVALID_STATE; i++) {
+        CHECK(i < 10000);
+        usleep(1000);
+    }
     close_pair(pair);
     CHECK(pthread_join(thread, &result) == 0);
     CHECK(DAT_GET_TYPE((uintptr_t)result) == DAT_ABORT);
