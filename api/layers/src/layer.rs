@@ -1,8 +1,8 @@
 //! What a layer is, and the device that passes calls through one.
 
-use std::collections::HashMap;
 use std::os::fd::{BorrowedFd, RawFd};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, RwLock, RwLockReadGuard};
+use std::time::Instant;
 
 use dat_plugin::host::{Below, BelowChannel, BelowListener, BelowQueue, BelowSrq, Device as HostDevice};
 use dat_plugin::{
@@ -10,6 +10,8 @@ use dat_plugin::{
     DeviceAttr, Event, Failure, Keys, Listener, Opcode, Queue, RecvRequest, RejectReason, Request, SockAddr,
     Srq, SrqAttr, Status,
 };
+
+use crate::by_user::{ByUser, UserMap, read, write};
 
 /// A layer: what it does around the calls that go through it. Whatever is not overridden is passed on.
 ///
@@ -56,9 +58,15 @@ pub trait Layer: Send + Sync + Sized + 'static {
         next()
     }
 
-    /// A completion is handed to the engine.
-    fn completed(&self, channel: &Self::Channel, direction: Direction, completion: &Completion) {
-        let _ = (channel, direction, completion);
+    /// A completion is handed to the engine, taken from below at `taken`.
+    fn completed(
+        &self,
+        channel: &Self::Channel,
+        direction: Direction,
+        completion: &Completion,
+        taken: &mut Moment,
+    ) {
+        let _ = (channel, direction, completion, taken);
     }
 
     /// An event is handed to the engine; `channel` is the one it is about, if it is about one.
@@ -70,10 +78,10 @@ pub trait Layer: Send + Sync + Sized + 'static {
     fn poll(&self, queue: &QueueOver<Self>, out: &mut [Completion]) -> usize {
         let count = queue.below.poll(out);
         if count > 0 {
-            let feeders = queue.feeders();
+            let (feeders, mut taken) = (queue.feeders(), Moment::default());
             for completion in &out[..count] {
                 if let Some((channel, direction)) = feeders.get(&completion.user) {
-                    self.completed(channel, *direction, completion);
+                    self.completed(channel, *direction, completion, &mut taken);
                 }
             }
         }
@@ -107,6 +115,17 @@ pub trait Layer: Send + Sync + Sized + 'static {
     /// As [`Device::event_fd`].
     fn event_fd(&self, below: &Below) -> RawFd {
         below.event_fd()
+    }
+}
+
+/// When completions were taken: the clock is read by who asks first, and for all that were taken in one go.
+#[derive(Debug, Default)]
+pub struct Moment(Option<Instant>);
+
+impl Moment {
+    /// The time.
+    pub fn time(&mut self) -> Instant {
+        *self.0.get_or_insert_with(Instant::now)
     }
 }
 
@@ -274,17 +293,6 @@ pub struct SrqOver<L: Layer> {
 
 /// Whose completions carry a number, and in which direction.
 pub type Feeder<L> = (Arc<<L as Layer>::Channel>, Direction);
-
-type ByUser<T> = RwLock<HashMap<u64, T>>;
-
-/// A panic while a map is changed leaves it sound.
-fn read<T>(map: &ByUser<T>) -> RwLockReadGuard<'_, HashMap<u64, T>> {
-    map.read().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn write<T>(map: &ByUser<T>) -> RwLockWriteGuard<'_, HashMap<u64, T>> {
-    map.write().unwrap_or_else(PoisonError::into_inner)
-}
 
 impl<L: Layer> Over<L> {
     /// The channel an event is about.
@@ -502,7 +510,7 @@ impl<L: Layer> Channel for ChannelOver<L> {
             self.below.close();
             Status::OK
         });
-        let forget = |map: &mut HashMap<u64, Feeder<L>>, user| {
+        let forget = |map: &mut UserMap<Feeder<L>>, user| {
             if map.get(&user).is_some_and(|(channel, _)| Arc::ptr_eq(channel, &self.own)) {
                 map.remove(&user);
             }
@@ -528,7 +536,7 @@ fn recv(request: &RecvRequest) -> Post {
 
 impl<L: Layer> QueueOver<L> {
     /// Whose completions come through this queue, by their number.
-    pub(crate) fn feeders(&self) -> RwLockReadGuard<'_, HashMap<u64, Feeder<L>>> {
+    pub(crate) fn feeders(&self) -> RwLockReadGuard<'_, UserMap<Feeder<L>>> {
         read(&self.feeders)
     }
 }

@@ -16,6 +16,7 @@
 //! overrides what it cares for. Lists of posts are taken apart, so that a layer sees every post.
 #![forbid(unsafe_code)]
 
+mod by_user;
 mod count;
 pub mod faults;
 pub mod layer;

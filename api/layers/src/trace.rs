@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use dat_plugin::host::{BelowChannel, BelowQueue};
 use dat_plugin::{ChannelAttr, Completion, Event, Failure};
 
-use crate::layer::{Control, Direction, Layer, Outcome, Post, QueueOver};
+use crate::layer::{Control, Direction, Layer, Moment, Outcome, Post, QueueOver};
 
 /// The layer.
 pub struct Trace {
@@ -81,7 +81,7 @@ impl Layer for Trace {
         outcome
     }
 
-    fn completed(&self, channel: &Number, direction: Direction, completion: &Completion) {
+    fn completed(&self, channel: &Number, direction: Direction, completion: &Completion, _: &mut Moment) {
         tracing::trace!(
             target: "dat.trace",
             ia = %self.ia,

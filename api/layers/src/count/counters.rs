@@ -50,6 +50,8 @@ struct Pending {
     begun: AtomicU64,
 }
 
+/// The first three are the poster's, the others the poller's; of receives the bytes are the poller's too. Each is one thread
+/// at a time, so nothing here takes an atomic addition, which costs as much as the rest together.
 struct OpCounters {
     posted: AtomicU64,
     refused: AtomicU64,
@@ -59,6 +61,11 @@ struct OpCounters {
     sum: AtomicU64,
     max: AtomicU64,
     buckets: [AtomicU64; Histogram::BUCKETS],
+}
+
+/// Adds to what only this thread writes; readers see the number before or after.
+fn add(counter: &AtomicU64, more: u64) {
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
 }
 
 impl ChannelCounters {
@@ -103,7 +110,7 @@ impl ChannelCounters {
         if tail - self.head.load(Ordering::Acquire) < self.pending.len() as u64 {
             let place = self.place(tail);
             place.token.store(token, Ordering::Relaxed);
-            place.begun.store(self.now() << 4 | index(kind) as u64, Ordering::Relaxed);
+            place.begun.store(self.at(Instant::now()) << 4 | index(kind) as u64, Ordering::Relaxed);
         }
         // Counted beyond the room too, so that what follows is matched by its own number.
         self.tail.store(tail + 1, Ordering::Release);
@@ -113,44 +120,44 @@ impl ChannelCounters {
     pub fn posted(&self, kind: Kind, bytes: u64, accepted: bool) {
         let op = self.op(index(kind));
         if accepted {
-            op.posted.fetch_add(1, Ordering::Relaxed);
+            add(&op.posted, 1);
             if kind != Kind::Recv {
-                op.bytes.fetch_add(bytes, Ordering::Relaxed);
+                add(&op.bytes, bytes);
             }
             return;
         }
-        op.refused.fetch_add(1, Ordering::Relaxed);
+        add(&op.refused, 1);
         if kind != Kind::Recv {
-            self.tail.fetch_sub(1, Ordering::Release);
+            self.tail.store(self.tail.load(Ordering::Relaxed).wrapping_sub(1), Ordering::Release);
         }
     }
 
-    /// A request completed, and with it those before it that needed no completion of their own.
-    pub fn request_completed(&self, completion: &Completion) {
+    /// A request completed, and with it those before it that needed no completion of their own. Taken at `taken`.
+    pub fn request_completed(&self, completion: &Completion, taken: Instant) {
         let (head, tail) = (self.head.load(Ordering::Relaxed), self.tail.load(Ordering::Acquire));
         let room = self.pending.len() as u64;
         let known = tail.min(head + room);
         let of = |at: u64| self.place(at).token.load(Ordering::Relaxed);
         let Some(found) = (head..known).find(|at| of(*at) == completion.token) else {
-            self.op(OTHER).completed.fetch_add(1, Ordering::Relaxed);
+            add(&self.op(OTHER).completed, 1);
             return;
         };
         for at in head..found {
             let silent = self.place(at).begun.load(Ordering::Relaxed) as usize & 15;
-            self.op(silent).completed.fetch_add(1, Ordering::Relaxed);
+            add(&self.op(silent).completed, 1);
         }
         let begun = self.place(found).begun.load(Ordering::Relaxed);
         self.head.store(found + 1, Ordering::Release);
         let op = self.op(begun as usize & 15);
         op.finish(completion.status);
-        op.took(self.now().saturating_sub(begun >> 4));
+        op.took(self.at(taken).saturating_sub(begun >> 4));
     }
 
     /// A receive completed.
     pub fn recv_completed(&self, completion: &Completion) {
         let op = self.op(RECV);
         op.finish(completion.status);
-        op.bytes.fetch_add(completion.length.into(), Ordering::Relaxed);
+        add(&op.bytes, completion.length.into());
     }
 
     /// The numbers of every operation that was used.
@@ -167,8 +174,9 @@ impl ChannelCounters {
         self.ops[index.min(OTHER)].get_or_init(Box::default)
     }
 
-    fn now(&self) -> u64 {
-        self.start.elapsed().as_nanos() as u64
+    /// A time as it is noted.
+    fn at(&self, time: Instant) -> u64 {
+        time.saturating_duration_since(self.start).as_nanos() as u64
     }
 }
 
@@ -195,13 +203,15 @@ impl Default for OpCounters {
 impl OpCounters {
     fn finish(&self, status: CompletionStatus) {
         let counter = if status == CompletionStatus::SUCCESS { &self.completed } else { &self.failed };
-        counter.fetch_add(1, Ordering::Relaxed);
+        add(counter, 1);
     }
 
     fn took(&self, nanoseconds: u64) {
-        self.sum.fetch_add(nanoseconds, Ordering::Relaxed);
-        self.max.fetch_max(nanoseconds, Ordering::Relaxed);
-        self.buckets[Histogram::bucket_of(nanoseconds)].fetch_add(1, Ordering::Relaxed);
+        add(&self.sum, nanoseconds);
+        if nanoseconds > self.max.load(Ordering::Relaxed) {
+            self.max.store(nanoseconds, Ordering::Relaxed);
+        }
+        add(&self.buckets[Histogram::bucket_of(nanoseconds)], 1);
     }
 
     fn snapshot(&self, name: &'static str) -> OpStats {
@@ -242,12 +252,15 @@ mod tests {
         }
         counters.begin(SEND, 13);
         counters.posted(SEND, 1, true);
-        counters.request_completed(&done(12));
+        counters.request_completed(&done(12), Instant::now());
         let writes = op(&counters, "write");
         assert_eq!((writes.posted, writes.completed, writes.bytes), (3, 3, 300));
         assert_eq!(writes.latency.count(), 1, "only what completed itself has a latency");
         assert_eq!(op(&counters, "send").completed, 0);
-        counters.request_completed(&Completion { status: CompletionStatus::TRANSPORT, ..done(13) });
+        counters.request_completed(
+            &Completion { status: CompletionStatus::TRANSPORT, ..done(13) },
+            Instant::now(),
+        );
         assert_eq!((op(&counters, "send").completed, op(&counters, "send").failed), (0, 1));
     }
 
@@ -258,7 +271,7 @@ mod tests {
         counters.posted(SEND, 8, false);
         counters.begin(SEND, 2);
         counters.posted(SEND, 8, true);
-        counters.request_completed(&done(2));
+        counters.request_completed(&done(2), Instant::now());
         let sends = op(&counters, "send");
         assert_eq!((sends.posted, sends.refused, sends.completed, sends.bytes), (1, 1, 1, 8));
     }
@@ -271,7 +284,7 @@ mod tests {
             counters.posted(SEND, 1, true);
         }
         for token in 0..20 {
-            counters.request_completed(&done(token));
+            counters.request_completed(&done(token), Instant::now());
         }
         assert_eq!(op(&counters, "send").completed, 16);
         assert_eq!(op(&counters, "other").completed, 4);

@@ -1,8 +1,8 @@
 //! `count`: counters and latency histograms of each channel and device, for [`crate::stats`].
 //!
 //! Every number is an atomic of its channel's own; a device's are the sum over its channels, taken when somebody asks.
-//! A post and its completion cost a reading of the clock each and a few stores. Memory for an operation is taken when a
-//! channel uses it first.
+//! A post costs a reading of the clock and a few stores, so do the completions that are taken in one go. Memory for an
+//! operation is taken when a channel uses it first.
 
 mod counters;
 mod publish;
@@ -15,7 +15,7 @@ use std::time::Instant;
 use dat_plugin::host::{BelowChannel, BelowQueue};
 use dat_plugin::{ChannelAttr, Completion, Event, Failure};
 
-use crate::layer::{Control, Direction, Kind, Layer, Outcome, Post, QueueOver};
+use crate::layer::{Control, Direction, Kind, Layer, Moment, Outcome, Post, QueueOver};
 use crate::stats::{ChannelStats, DeviceStats, OpStats};
 use counters::ChannelCounters;
 use publish::Publisher;
@@ -118,9 +118,15 @@ impl Layer for Count {
         outcome
     }
 
-    fn completed(&self, channel: &Arc<ChannelCounters>, direction: Direction, completion: &Completion) {
+    fn completed(
+        &self,
+        channel: &Arc<ChannelCounters>,
+        direction: Direction,
+        completion: &Completion,
+        taken: &mut Moment,
+    ) {
         match direction {
-            Direction::Send => channel.request_completed(completion),
+            Direction::Send => channel.request_completed(completion, taken.time()),
             Direction::Recv => channel.recv_completed(completion),
         }
     }
