@@ -43,11 +43,8 @@ fn server(name: &str, port: u64) -> Outcome<()> {
     let Some(Event::Request(mut request)) = end.connections.wait(LIMIT)? else {
         return Err("nobody asked to connect".into());
     };
-    println!(
-        "server: {:?} asks, with {} bytes of private data",
-        request.peer(),
-        request.private_data().len()
-    );
+    let peer = request.peer().map_or_else(|| "somebody".to_owned(), |peer| peer.ip().to_string());
+    println!("server: {peer} asks, with {} bytes of private data", request.private_data().len());
     end.listen_for_offer()?;
     request.accept(&end.ep, b"")?;
     end.expect(ConnectionKind::Established)?;
