@@ -32,7 +32,7 @@ struct Command {
 /// The options of a command that takes any arguments.
 const ANY: &[&str] = &["COMMAND..."];
 
-const COMMANDS: [Command; 20] = [
+const COMMANDS: [Command; 21] = [
     Command {
         name: "demo",
         options: &[],
@@ -151,6 +151,12 @@ const COMMANDS: [Command; 20] = [
             true => legs::libfabric_speed::run(),
             false => legs::libfabric::run(),
         },
+    },
+    Command {
+        name: "two-hosts",
+        options: &[],
+        about: "the libfabric provider between two network namespaces: the clauses, and the cable pulled",
+        run: |_| legs::two_hosts::run(),
     },
     Command {
         name: "rdma",

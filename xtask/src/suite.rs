@@ -7,7 +7,7 @@ use crate::output::Log;
 use crate::{bench, deps, docs, legs, output};
 
 /// Quick ones first, so that a small mistake is told early.
-const LEGS: [Leg; 24] = [
+const LEGS: [Leg; 25] = [
     Leg { name: "set-up", quick: true, run: legs::setup::run },
     Leg { name: "format", quick: true, run: legs::checks::format },
     Leg { name: "dependencies", quick: true, run: deps::run },
@@ -27,6 +27,7 @@ const LEGS: [Leg; 24] = [
     Leg { name: "miri", quick: false, run: legs::miri::run },
     Leg { name: "thread sanitizer", quick: false, run: legs::tsan::run },
     Leg { name: "libfabric", quick: false, run: legs::libfabric::run },
+    Leg { name: "two hosts", quick: false, run: legs::two_hosts::run },
     Leg { name: "rdma", quick: false, run: legs::rdma::run },
     Leg { name: "uDAPL on RDMA", quick: false, run: legs::capi::rdma },
     Leg { name: "instructions", quick: false, run: || legs::instructions::run(false) },

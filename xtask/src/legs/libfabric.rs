@@ -12,13 +12,26 @@ use crate::root;
 
 /// A row of the matrix: its label, the provider's parameters, and how many random programs are run, always the same
 /// ones, in half a minute or so. A datagram endpoint takes libfabric long to open.
-struct Row {
-    name: &'static str,
-    params: &'static [&'static str],
+pub(super) struct Row {
+    pub(super) name: &'static str,
+    pub(super) params: &'static [&'static str],
     programs: &'static str,
 }
 
-const ROWS: [Row; 2] = [
+impl Row {
+    /// Its name as that of a file.
+    pub(super) fn file(&self) -> String {
+        self.name.replace('/', "-")
+    }
+
+    /// The list of clauses it is expected to fail, if there is one.
+    pub(super) fn expected(&self) -> Option<PathBuf> {
+        let list = root().join(format!("tests/expected/{}.toml", self.file()));
+        list.exists().then_some(list)
+    }
+}
+
+pub(super) const ROWS: [Row; 2] = [
     Row {
         name: "libfabric/tcp-msg",
         params: &["fabric=tcp", "endpoint=msg", "address=127.0.0.1"],
@@ -51,8 +64,7 @@ pub fn run() -> Report {
     let mut failures = Vec::new();
     let mut words = Vec::new();
     for row in &ROWS {
-        let file = row.name.replace('/', "-");
-        let json = out.join(format!("{file}.json"));
+        let json = out.join(format!("{}.json", row.file()));
         // What an earlier run left must not be taken for the result of this one.
         let _ = fs::remove_file(&json);
         let mut provider: Vec<PathBuf> = vec!["--plugin".into(), built.join("libdat_libfabric.so")];
@@ -60,8 +72,7 @@ pub fn run() -> Report {
             provider.extend(["--param".into(), (*param).into()]);
         }
         let mut arguments = provider.clone();
-        let expected = root().join(format!("tests/expected/{file}.toml"));
-        if expected.exists() {
+        if let Some(expected) = row.expected() {
             arguments.extend(["--expected".into(), expected]);
         }
         arguments.extend(["--name".into(), row.name.into(), "--json".into(), json.clone()]);

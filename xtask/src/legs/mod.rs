@@ -14,3 +14,4 @@ pub mod miri;
 pub mod rdma;
 pub mod setup;
 pub mod tsan;
+pub mod two_hosts;

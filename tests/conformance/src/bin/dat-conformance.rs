@@ -18,6 +18,8 @@ usage: dat-conformance loopback [OPTIONS]
   --expected FILE    clauses expected to fail, lines of C-nnn = \"reason\"
   --repeat COUNT     run all of it so many times; a clause has to hold each time
   --scale FACTOR     multiply all deadlines, for slow devices (default 1)
+  --peer-by WORDS    run peers by this command, as in 'ip netns exec other'
+  --peer-param K=V   parameter of the peers' provider, in place of the one of that name; may be repeated
   --one-process      peers are adapters of this process instead of processes
   --faults           the provider has the parameter `fail` of the loopback provider
   --json FILE        write the report as JSON
@@ -37,6 +39,8 @@ struct Args {
     expected: Option<PathBuf>,
     scale: Option<f64>,
     repeat: Option<u32>,
+    peer_by: Option<String>,
+    peer_params: Vec<(String, String)>,
     one_process: bool,
     faults: bool,
     json: Option<PathBuf>,
@@ -105,10 +109,18 @@ fn peer_command(args: &Args, name: &str) -> Result<PeerCommand, String> {
     if let Some(level) = &args.log {
         list.extend(["--log".into(), level.clone()]);
     }
-    for (key, value) in &args.params {
+    // Of two parameters of a name the later counts.
+    for (key, value) in args.params.iter().chain(&args.peer_params) {
         list.extend(["--param".into(), format!("{key}={value}")]);
     }
-    Ok(PeerCommand { program, args: list })
+    let mut words = args.peer_by.as_deref().unwrap_or_default().split_whitespace().map(str::to_owned);
+    Ok(match words.next() {
+        None => PeerCommand { program, args: list },
+        Some(first) => {
+            let args = words.chain([program.display().to_string()]).chain(list).collect();
+            PeerCommand { program: first.into(), args }
+        }
+    })
 }
 
 fn parse(mut words: impl Iterator<Item = String>) -> Result<Args, String> {
@@ -119,12 +131,14 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Args, String> {
             "loopback" => args.loopback = true,
             "--plugin" => args.plugin = Some(value()?.into()),
             "--name" => args.name = Some(value()?),
-            "--param" => {
+            "--param" | "--peer-param" => {
                 let text = value()?;
                 let (key, value) =
-                    text.split_once('=').ok_or_else(|| format!("--param {text}: no KEY=VALUE"))?;
-                args.params.push((key.into(), value.into()));
+                    text.split_once('=').ok_or_else(|| format!("{word} {text}: no KEY=VALUE"))?;
+                let list = if word == "--param" { &mut args.params } else { &mut args.peer_params };
+                list.push((key.into(), value.into()));
             }
+            "--peer-by" => args.peer_by = Some(value()?),
             "--filter" => args.filters.push(value()?),
             "--expected" => args.expected = Some(value()?.into()),
             "--scale" => {
