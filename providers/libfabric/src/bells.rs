@@ -22,6 +22,10 @@ pub struct Owed {
     pub resolve: Option<u32>,
     pub resolved: Option<Resolved>,
     pub ask: Option<(u32, u64)>,
+    /// Receives are wanted for all messages before this one.
+    pub want: Option<u32>,
+    /// Receives were posted because the peer wanted them: it waits to hear of it.
+    pub credit: bool,
     pub answer: Option<(Bell, u32)>,
     pub ping: bool,
     pub pong: bool,
@@ -62,12 +66,13 @@ impl Chan {
             st.owed.up = false;
         }
         let news = st.books != st.told;
-        if st.owed.room || (all && news) {
+        if st.owed.room || st.owed.credit || (all && news) {
             let books = st.books;
             self.say(st, Bell::Books, 0, &books.encode())?;
             st.told = books;
             st.news_since = None;
             st.owed.room = false;
+            st.owed.credit = false;
         }
         if let Some(rkey) = st.owed.resolve {
             self.say(st, Bell::Resolve, rkey, &NOTHING)?;
@@ -82,6 +87,10 @@ impl Chan {
             payload[..8].copy_from_slice(&len.to_le_bytes());
             self.say(st, Bell::Ask, seq, &payload)?;
             st.owed.ask = None;
+        }
+        if let Some(seq) = st.owed.want {
+            self.say(st, Bell::Want, seq, &NOTHING)?;
+            st.owed.want = None;
         }
         if let Some((bell, seq)) = st.owed.answer {
             self.say(st, bell, seq, &NOTHING)?;
@@ -118,6 +127,7 @@ impl Chan {
                 || owed.resolve.is_some()
                 || owed.resolved.is_some()
                 || owed.ask.is_some()
+                || owed.want.is_some()
                 || owed.answer.is_some()
                 || owed.ping
                 || owed.pong
@@ -189,6 +199,7 @@ impl Chan {
                     st.requests.next = next.wrapping_add(1);
                 }
             }
+            Bell::Want => self.on_want(st, arg),
             Bell::Ping => st.owed.pong = true,
             Bell::Bye => {
                 // What completed before counts, a failure included.
@@ -239,7 +250,7 @@ impl Chan {
             st.asked = None;
             st.owed.answer = Some((Bell::NoGo, seq));
             self.say_what_is_owed(st, true);
-            self.fail_recv(st, recv.token, recv.poisoned);
+            self.fail_recv(st, seq, recv.poisoned);
         }
     }
 }

@@ -17,8 +17,9 @@ use crate::device::Dev;
 use crate::endpoint::{Link, MAX_SEGMENTS, Remote};
 use crate::memory::Mr;
 use crate::queue::Que;
+use crate::srq::{SHARE, Shared};
 use crate::wire::{Bell, Books, Farewell, Hello, Kind, MAX_WINDOW, PAGE, PAYLOAD, Resolved, room_code};
-use crate::work::{Recv, Ring, Role};
+use crate::work::{Recv, RecvStage, Ring, Role};
 
 /// A channel as the engine holds it.
 pub struct FabricChannel(pub(crate) Arc<Chan>);
@@ -31,6 +32,8 @@ pub struct Chan {
     pub attr: ChannelAttr,
     pub send: Option<Arc<Que>>,
     pub recv: Option<Arc<Que>>,
+    /// Where its receives come from, if not from posts to it.
+    pub srq: Option<Arc<Shared>>,
     /// What tells this channel from an earlier one of its number, and its peer from a stranger.
     pub secret: u64,
     pub page: Page,
@@ -40,6 +43,8 @@ pub struct Chan {
     pub heard: AtomicBool,
     /// It is on the device's list of channels to look after.
     pub listed: AtomicBool,
+    /// It waits for a receive of its shared queue.
+    pub in_line: AtomicBool,
     pub state: Mutex<State>,
     /// Keys that ended while somebody else had the lock; they are moved to what is owed.
     pub revokes: Mutex<Vec<u32>>,
@@ -86,6 +91,11 @@ pub struct State {
     /// The number of the message the peer said has room.
     pub go: Option<u32>,
     pub asking: bool,
+    /// The peer's receives come out of a shared queue; they were asked for up to this message.
+    pub peer_shares: bool,
+    pub begged: u32,
+    /// With a shared queue: the message up to which the peer wants receives.
+    pub wanted: u32,
     /// Keys of the peer's, as it explained them.
     pub keys: HashMap<u32, Resolved>,
     pub resolving: Option<u32>,
@@ -145,6 +155,7 @@ impl Chan {
         attr: &ChannelAttr,
         send: Option<Arc<Que>>,
         recv: Option<Arc<Que>>,
+        srq: Option<Arc<Shared>>,
         page: Page,
     ) -> Result<Arc<Chan>, Failure> {
         let full = || {
@@ -152,7 +163,10 @@ impl Chan {
         };
         // A window's worth of requests and receives, whatever was asked for.
         let requests = Ring::new(attr.max_requests, attr.max_request_segments, Role::Request);
-        let recvs = Ring::new(attr.max_recvs, attr.max_recv_segments, Role::Recv);
+        let recvs = match &srq {
+            None => Ring::new(attr.max_recvs, attr.max_recv_segments, Role::Recv),
+            Some(srq) => Ring::new(SHARE, srq.max_segments, Role::Recv),
+        };
         let state = State {
             phase: Phase::Idle,
             link: None,
@@ -171,6 +185,9 @@ impl Chan {
             room: u32::MAX,
             go: None,
             asking: false,
+            peer_shares: false,
+            begged: 0,
+            wanted: 0,
             keys: HashMap::new(),
             resolving: None,
             books: Books { posted: 0, consumed: 0, room: u32::MAX },
@@ -192,11 +209,13 @@ impl Chan {
                 attr: *attr,
                 send,
                 recv,
+                srq,
                 secret: dev.regions.random(),
                 page,
                 silent: AtomicBool::new(false),
                 heard: AtomicBool::new(true),
                 listed: AtomicBool::new(false),
+                in_line: AtomicBool::new(false),
                 state: Mutex::new(state),
                 revokes: Mutex::default(),
                 this: this.clone(),
@@ -218,7 +237,8 @@ impl Chan {
         st.owed.room = false;
         let (page, key) =
             if st.link.is_some_and(|link| link.datagrams) { (self.secret, 0) } else { self.page.remote() };
-        Hello { kind, chan: self.id, qos, posted: st.books.posted, room: st.books.room, page, key }
+        let (Books { posted, room, .. }, shared) = (st.books, self.srq.is_some());
+        Hello { kind, chan: self.id, qos, posted, room, page, key, shared }
     }
 
     /// What the peer said in the handshake.
@@ -226,6 +246,7 @@ impl Chan {
         st.peer = hello.chan;
         st.credit = hello.posted;
         st.room = hello.room;
+        st.peer_shares = hello.shared;
         st.peer_secret = hello.page;
         st.peer_page = Remote { addr: hello.page, key: hello.key };
     }
@@ -279,7 +300,8 @@ impl Chan {
             if link.datagrams {
                 for count in 0..st.recvs.len() {
                     let count = st.recvs.head.wrapping_add(count);
-                    if st.recvs.slot(count).stage == crate::work::RecvStage::Posted
+                    // One that failed before anything came is still posted.
+                    if matches!(st.recvs.slot(count).stage, RecvStage::Posted | RecvStage::Failed)
                         && !st.recvs.slot(count).poisoned
                     {
                         link.cancel(st.recvs.context(count));
@@ -291,6 +313,7 @@ impl Chan {
                 self.dev.bury(link);
             }
         }
+        self.give_back(st);
     }
 
     /// Whether, once stopped, libfabric has let go of the application's memory: a connected endpoint has as soon as it
@@ -475,10 +498,11 @@ impl Channel for FabricChannel {
 }
 
 /// What a channel may be asked for.
-pub fn check_attr(dev: &Dev, attr: &ChannelAttr) -> Result<(), Failure> {
-    let fits = attr.max_requests.max(attr.max_recvs) <= MAX_WINDOW
-        && attr.max_request_segments.max(attr.max_recv_segments) as usize
-            <= dev.fabric.limits.iov.min(MAX_SEGMENTS)
+pub fn check_attr(dev: &Dev, attr: &ChannelAttr, shares: bool) -> Result<(), Failure> {
+    // Receives of a shared queue are not posted to the channel.
+    let (recvs, segments) = if shares { (0, 0) } else { (attr.max_recvs, attr.max_recv_segments) };
+    let fits = attr.max_requests.max(recvs) <= MAX_WINDOW
+        && attr.max_request_segments.max(segments) as usize <= dev.fabric.limits.iov.min(MAX_SEGMENTS)
         && attr.max_message <= dev.max_message();
     if fits {
         return Ok(());

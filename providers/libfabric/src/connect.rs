@@ -168,7 +168,7 @@ impl Dev {
     }
 
     fn turn_away(&self, info: &Info, kind: Kind, data: &[u8]) {
-        let hello = Hello { kind, chan: 0, qos: 0, posted: 0, room: 0, page: 0, key: 0 };
+        let hello = Hello { kind, chan: 0, qos: 0, posted: 0, room: 0, page: 0, key: 0, shared: false };
         let mut bytes = Vec::with_capacity(512);
         hello.encode(data, &mut bytes);
         // The listener may be closed; a refusal is sent through any passive endpoint.

@@ -594,7 +594,7 @@ const MAX_PEERS: usize = 1 << 16;
 const MAX_REQUESTS: usize = 4096;
 
 fn refusal(kind: Kind) -> Hello {
-    Hello { kind, chan: 0, qos: 0, posted: 0, room: 0, page: 0, key: 0 }
+    Hello { kind, chan: 0, qos: 0, posted: 0, room: 0, page: 0, key: 0, shared: false }
 }
 
 impl Dev {
@@ -639,7 +639,16 @@ mod tests {
         let datagrams = dev.datagrams.as_ref().expect("datagrams");
         let at: SocketAddr = "127.0.0.1:0".parse().expect("an address");
         let (port, _) = datagrams.listen(dev, &Raw::from(at), 1).expect("a port");
-        let hello = Hello { kind: Kind::Request, chan: 1, qos: 0, posted: 1, room: 9, page: 5, key: 0 };
+        let hello = Hello {
+            kind: Kind::Request,
+            chan: 1,
+            qos: 0,
+            posted: 1,
+            room: 9,
+            page: 5,
+            key: 0,
+            shared: false,
+        };
         let body = Body::Hello { name: datagrams.name.bytes(), hello, data: b"data" };
         let mut good = [0; FRAME];
         let len = Frame { to: 0, secret: 0, arg: 0, body }.encode(&mut good).expect("fits");

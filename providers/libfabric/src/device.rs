@@ -25,6 +25,7 @@ use crate::owner::Owner;
 use crate::params::{Endpoint, Params, Progress};
 use crate::progress::Reader;
 use crate::queue::{Que, WATCHERS};
+use crate::srq::Shared;
 use crate::windows::Windows;
 use crate::wire::{HELLO, MAX_CHANS};
 
@@ -45,6 +46,7 @@ pub struct Dev {
     next_chan: AtomicU32,
     open_chans: AtomicU32,
     open_queues: AtomicU32,
+    open_srqs: AtomicU32,
     /// Queues whose sleepers the fabric wakes.
     watchers: AtomicUsize,
     events: Mutex<VecDeque<(Option<Arc<Chan>>, Event)>>,
@@ -82,11 +84,13 @@ pub const CAPS: Caps = Caps(
         | Caps::INTER_PROCESS.0
         | Caps::INTER_HOST.0
         | Caps::IMMEDIATE.0
+        | Caps::SRQ.0
         | Caps::WINDOWS.0
         | Caps::ATOMICS.0,
 );
 
 const MAX_QUEUES: u32 = 65_536;
+const MAX_SRQS: u32 = 4096;
 const MAX_READS: u32 = 256;
 
 impl FabricDevice {
@@ -111,6 +115,7 @@ impl FabricDevice {
             next_chan: AtomicU32::new(1),
             open_chans: AtomicU32::new(0),
             open_queues: AtomicU32::new(0),
+            open_srqs: AtomicU32::new(0),
             watchers: AtomicUsize::new(0),
             events: Mutex::default(),
             listed: Mutex::new(VecDeque::with_capacity(64)),
@@ -231,6 +236,10 @@ impl Dev {
 
     pub fn queue_closed(&self) {
         self.open_queues.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub fn srq_closed(&self) {
+        self.open_srqs.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Whether one more queue may be woken by the fabric itself; then it counts as one.
@@ -515,6 +524,7 @@ impl Dev {
         attr: &ChannelAttr,
         send: Option<Arc<Que>>,
         recv: Option<Arc<Que>>,
+        srq: Option<Arc<Shared>>,
     ) -> Result<Arc<Chan>, Failure> {
         let page = Page::new(|addr, len| match self.params.endpoint {
             Endpoint::Rdm => Ok(None),
@@ -539,7 +549,7 @@ impl Dev {
                 break id;
             }
         };
-        let chan = Chan::new(self, id, attr, send, recv, page)?;
+        let chan = Chan::new(self, id, attr, send, recv, srq, page)?;
         chans.insert(id, chan.clone());
         Ok(chan)
     }

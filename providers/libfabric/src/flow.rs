@@ -105,7 +105,7 @@ impl Chan {
             rkey: bound.before,
             ..Request::default()
         };
-        if !st.requests.push(request, &[]) {
+        if !st.requests.push::<Seg>(request, &[]) {
             self.dev.unbind_window(posted.window, bound);
             return Err(Status::NO_RESOURCE);
         }
@@ -131,7 +131,7 @@ impl Chan {
     }
 
     pub fn post_recv(&self, posted: &RecvRequest) -> Status {
-        if self.recv.is_none() || posted.total > u64::from(u32::MAX) {
+        if self.recv.is_none() || self.srq.is_some() || posted.total > u64::from(u32::MAX) {
             return Status::INVALID;
         }
         let mut st = self.lock();
@@ -166,6 +166,7 @@ impl Chan {
             return self.finish_ending(st);
         }
         if st.link.is_some() {
+            self.draw(st);
             self.start_recvs(st);
         }
         if lull != Lull::None {
@@ -209,6 +210,7 @@ impl Chan {
 
     /// Hands out the last event of a channel that waited for libfabric to let go.
     pub fn finish_ending(&self, st: &mut State) {
+        self.give_back(st);
         if st.inflight == 0
             && let Some(event) = st.owed.ending.take()
         {
@@ -239,6 +241,7 @@ impl Chan {
             st.recvs.slot_mut(count).stage = RecvStage::Posted;
             st.recvs.next = count.wrapping_add(1);
             st.books.posted = st.books.posted.wrapping_add(1);
+            st.owed.credit |= self.srq.is_some();
             let code = code_of(&recv);
             if code < st.books.room {
                 st.books.room = code;
@@ -296,6 +299,9 @@ impl Chan {
 
     fn start_message(&self, st: &mut State, count: u32, request: &Request) -> Result<(), Blocked> {
         if reached(st.sent, st.credit) {
+            if st.peer_shares {
+                self.want(st);
+            }
             return Err(Blocked::Waits);
         }
         let announces = request.opcode == Opcode::WRITE_IMM;
@@ -310,7 +316,9 @@ impl Chan {
         let rest = match announces {
             true => Rest::Written(request.len),
             // A smaller room is told before the peer may count on it.
-            false if st.owed.room => Rest::Books { posted: st.told.posted, consumed: st.books.consumed },
+            false if st.owed.room || st.owed.credit => {
+                Rest::Books { posted: st.told.posted, consumed: st.books.consumed }
+            }
             false => Rest::Books { posted: st.books.posted, consumed: st.books.consumed },
         };
         let imm = (request.opcode != Opcode::SEND).then_some(request.imm);
@@ -469,7 +477,13 @@ impl Chan {
     }
 
     /// A receive cannot take the message that is for it: it fails, and the connection breaks.
-    pub fn fail_recv(&self, st: &mut State, token: u64, poisoned: bool) {
+    pub fn fail_recv(&self, st: &mut State, count: u32, poisoned: bool) {
+        let recv = st.recvs.slot_mut(count);
+        recv.stage = RecvStage::Failed;
+        let token = recv.token;
+        if let Some(srq) = &self.srq {
+            srq.used();
+        }
         let status = if poisoned { CompletionStatus::LOCAL_ACCESS } else { CompletionStatus::LOCAL_LENGTH };
         self.complete(
             &self.recv,
@@ -541,9 +555,8 @@ impl Chan {
             Err(errno) => {
                 // The peer keeps to the room it is told, so this is a fault of the fabric's or the peer's.
                 tracing::warn!(errno, "a receive failed");
-                let token = st.recvs.slot(count).token;
                 let poisoned = status::of_completion(errno) != CompletionStatus::LOCAL_LENGTH;
-                return self.fail_recv(st, token, poisoned);
+                return self.fail_recv(st, count, poisoned);
             }
         };
         let slot = st.recvs.slot_mut(count);
@@ -578,6 +591,9 @@ impl Chan {
             }
             st.recvs.head = st.recvs.head.wrapping_add(1);
             st.books.consumed = st.books.consumed.wrapping_add(1);
+            if let Some(srq) = &self.srq {
+                srq.used();
+            }
             smallest_gone |= code_of(&recv) == st.books.room;
             let mark = Mark::decode(recv.mark);
             let mut flags = CompletionFlag::NONE;

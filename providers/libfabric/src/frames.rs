@@ -107,7 +107,16 @@ mod tests {
     use super::*;
 
     fn request(data: &[u8]) -> ([u8; FRAME], usize) {
-        let hello = Hello { kind: Kind::Request, chan: 9, qos: 1, posted: 4, room: 5, page: 6, key: 0 };
+        let hello = Hello {
+            kind: Kind::Request,
+            chan: 9,
+            qos: 1,
+            posted: 4,
+            room: 5,
+            page: 6,
+            key: 0,
+            shared: false,
+        };
         let frame = Frame { to: 0, secret: 0, arg: 0, body: Body::Hello { name: b"name", hello, data } };
         let mut out = [0; FRAME];
         let len = frame.encode(&mut out).unwrap();

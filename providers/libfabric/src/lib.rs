@@ -8,6 +8,7 @@
 //!
 //! - **Credit.** A message is sent when the peer has a receive for it, so none ever waits inside the fabric, where it
 //!   would block everything behind it. A send completes when the peer says that it consumed the message.
+//! - **Shared receives.** Those of a shared queue are drawn when the peer says that it has messages (`srq.rs`).
 //! - **Room.** A message longer than the smallest receive is announced first, so that one that is too long fails alone.
 //! - **Keys.** What a 32-bit key stands for on the fabric is asked for at its first use, and taken back when the memory
 //!   is deregistered. So a forbidden access fails with its proper status before it reaches the fabric, whose own check
@@ -40,6 +41,7 @@ mod port;
 mod probe;
 mod progress;
 mod queue;
+mod srq;
 mod status;
 mod windows;
 mod wire;

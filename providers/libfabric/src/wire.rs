@@ -59,6 +59,8 @@ pub struct Hello {
     pub page: u64,
     /// Key of the control page; 0 with datagrams.
     pub key: u64,
+    /// The sender's receives come out of a shared queue: they are asked for ([`Bell::Want`]).
+    pub shared: bool,
 }
 
 impl Hello {
@@ -72,14 +74,14 @@ impl Hello {
         }
         out.extend_from_slice(&self.page.to_le_bytes());
         out.extend_from_slice(&self.key.to_le_bytes());
-        out.extend_from_slice(&[0; 8]);
+        out.extend_from_slice(&[u8::from(self.shared), 0, 0, 0, 0, 0, 0, 0]);
         out.extend_from_slice(data);
     }
 
     /// Read, with the private data; a message that is not exactly one is none.
     pub fn decode(bytes: &[u8]) -> Option<(Hello, &[u8])> {
         let (head, data) = bytes.split_at_checked(HELLO)?;
-        if head[..4] != MAGIC || head[4] != VERSION || head[40..48] != [0; 8] {
+        if head[..4] != MAGIC || head[4] != VERSION || head[40] > 1 || head[41..48] != [0; 7] {
             return None;
         }
         let len = u16::from_le_bytes([head[6], head[7]]) as usize;
@@ -93,6 +95,7 @@ impl Hello {
             room: word(head, 20),
             page: long(head, 24),
             key: long(head, 32),
+            shared: head[40] == 1,
         };
         Some((hello, data))
     }
@@ -138,9 +141,11 @@ pub enum Bell {
     Pong,
     /// The connection ends; `arg` is a [`Farewell`].
     Bye,
+    /// Receives are wanted for all messages before number `arg`, of a peer whose receives are in a shared queue.
+    Want,
 }
 
-const BELLS: [Bell; 12] = [
+const BELLS: [Bell; 13] = [
     Bell::Up,
     Bell::Books,
     Bell::Resolve,
@@ -153,6 +158,7 @@ const BELLS: [Bell; 12] = [
     Bell::Ping,
     Bell::Pong,
     Bell::Bye,
+    Bell::Want,
 ];
 
 impl Bell {
@@ -369,7 +375,8 @@ mod tests {
     use super::*;
 
     fn hello() -> Hello {
-        Hello { kind: Kind::Request, chan: 7, qos: 1, posted: 3, room: 65, page: u64::MAX - 1, key: 42 }
+        let page = u64::MAX - 1;
+        Hello { kind: Kind::Request, chan: 7, qos: 1, posted: 3, room: 65, page, key: 42, shared: true }
     }
 
     #[test]
@@ -389,7 +396,7 @@ mod tests {
         for len in 0..bytes.len() {
             assert_eq!(Hello::decode(&bytes[..len]), None, "{len} bytes of it");
         }
-        for at in [0, 3, 4, 5, 40, 47] {
+        for at in [0, 3, 4, 5, 40, 41, 47] {
             let mut other = bytes.clone();
             other[at] ^= 0x40;
             assert_eq!(Hello::decode(&other), None, "byte {at} changed");

@@ -18,6 +18,12 @@ pub struct Seg {
     pub lkey: u32,
 }
 
+impl From<&Seg> for Seg {
+    fn from(seg: &Seg) -> Seg {
+        *seg
+    }
+}
+
 impl From<&Segment> for Seg {
     fn from(segment: &Segment) -> Seg {
         Seg { addr: segment.addr(), len: segment.len(), lkey: segment.lkey() }
@@ -106,6 +112,8 @@ pub enum RecvStage {
     Posted,
     /// A message is in it.
     Filled,
+    /// Its failure was told.
+    Failed,
 }
 
 /// A posted receive.
@@ -159,9 +167,17 @@ impl<T: Copy + Default> Ring<T> {
         self.tail.wrapping_sub(self.head)
     }
 
+    /// Whether one more post fits.
+    pub fn has_room(&self) -> bool {
+        (self.len() as usize) < self.slots.len()
+    }
+
     /// Adds a post. `false`: it does not fit.
-    pub fn push(&mut self, slot: T, segments: &[Segment]) -> bool {
-        if self.len() as usize >= self.slots.len() || segments.len() > self.per {
+    pub fn push<'a, S: 'a>(&mut self, slot: T, segments: &'a [S]) -> bool
+    where
+        Seg: From<&'a S>,
+    {
+        if !self.has_room() || segments.len() > self.per {
             return false;
         }
         let index = self.index(self.tail);
@@ -273,17 +289,19 @@ impl Context {
 mod tests {
     use super::*;
 
+    const NONE: &[Seg] = &[];
+
     #[test]
     fn a_ring_takes_what_it_was_made_for_and_finds_it_by_slot() {
         let mut ring: Ring<Recv> = Ring::new(3, 1, Role::Recv).unwrap();
         for token in 0..4 {
-            assert!(ring.push(Recv { token, ..Recv::default() }, &[]));
+            assert!(ring.push(Recv { token, ..Recv::default() }, NONE));
         }
-        assert!(!ring.push(Recv::default(), &[]), "four slots, a power of two");
+        assert!(!ring.push(Recv::default(), NONE), "four slots, a power of two");
         ring.head = 2;
         assert_eq!(ring.count_of(0), None, "completed");
         assert_eq!(ring.count_of(3), Some(3));
-        assert!(ring.push(Recv { token: 4, ..Recv::default() }, &[]));
+        assert!(ring.push(Recv { token: 4, ..Recv::default() }, NONE));
         assert_eq!(ring.count_of(0), Some(4), "the slot's next post");
         assert_eq!(ring.slot(4).token, 4);
         assert_eq!(ring.len(), 3);
@@ -293,8 +311,8 @@ mod tests {
     fn counts_wrap() {
         let mut ring: Ring<Recv> = Ring::new(2, 1, Role::Recv).unwrap();
         (ring.head, ring.next, ring.tail) = (u32::MAX, u32::MAX, u32::MAX);
-        assert!(ring.push(Recv { token: 1, ..Recv::default() }, &[]));
-        assert!(ring.push(Recv { token: 2, ..Recv::default() }, &[]));
+        assert!(ring.push(Recv { token: 1, ..Recv::default() }, NONE));
+        assert!(ring.push(Recv { token: 2, ..Recv::default() }, NONE));
         assert_eq!((ring.slot(u32::MAX).token, ring.slot(0).token, ring.len()), (1, 2, 2));
         assert_eq!(ring.count_of(0), Some(0));
     }

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dat_libfabric::Libfabric;
-use dat_plugin::host::{Channel, Device, Listener, Memory, Plugin, Queue, Remote, SpanTable};
+use dat_plugin::host::{Channel, Device, Listener, Memory, Plugin, Queue, Remote, SpanTable, Srq};
 use dat_plugin::{
     Access, ChannelAttr, Completion, CompletionStatus, Config, ConnectParam, Event, EventKind, Opcode,
-    PostFlag, RejectReason, Status,
+    PostFlag, RejectReason, SrqAttr, Status,
 };
 use rustix::event::epoll;
 
@@ -77,6 +77,16 @@ fn a_silent_success_is_told_of_when_asked_connected() {
 #[test]
 fn a_silent_success_is_told_of_when_asked_datagrams() {
     silent_success(RDM);
+}
+
+#[test]
+fn a_shared_queue_feeds_all_its_channels_connected() {
+    shared_queue(MSG);
+}
+
+#[test]
+fn a_shared_queue_feeds_all_its_channels_datagrams() {
+    shared_queue(RDM);
 }
 
 #[test]
@@ -169,6 +179,80 @@ fn many_sleepers(params: &[(&str, &str)]) {
     }
     let mut out = [Completion::default()];
     assert_eq!((b.recvs.poll(&mut out), out[0].token), (1, 1));
+}
+
+/// Three peers send bursts to channels that share four receives: everything arrives once and in order, whoever's turn it
+/// is. One that ends while its message waits for a receive leaves the receive to the others.
+fn shared_queue(params: &[(&str, &str)]) {
+    const MESSAGES: u32 = 200;
+    let Some((a, b)) = pair_of_devices(params, "0") else { return };
+    let attr = SrqAttr { user: 7, depth: 4, max_segments: 1, domain: 5, reserved: 0 };
+    let srq = Arc::new(b.device.open_srq(&attr).expect("a shared queue"));
+    let listener = b.device.listen(0, 9).expect("a port");
+    let pairs: Vec<[End; 2]> = (1..4)
+        .map(|number| {
+            let from = End::new(a.device.clone(), number * 1000);
+            let to = End::sharing(b.device.clone(), number * 1000, Some(&srq));
+            connect(from, to, &listener)
+        })
+        .collect();
+    let post = |token| {
+        let segment = [pairs[0][1].segment(Access::LOCAL_WRITE)];
+        assert_eq!(srq.post_recv(PostFlag::NONE, token, &segment, 64), Status::OK);
+    };
+    (0..4).for_each(post);
+    let segment = [pairs[0][1].segment(Access::LOCAL_WRITE)];
+    assert_eq!(srq.post_recv(PostFlag::NONE, 4, &segment, 64), Status::NO_RESOURCE);
+    let (mut sent, mut done, mut came) = ([0; 3], [0; 3], [0; 3]);
+    let start = Instant::now();
+    let mut out = [Completion::default()];
+    while done != [MESSAGES; 3] || came != [MESSAGES; 3] {
+        assert!(start.elapsed() < 2 * LONG, "sent {sent:?}, done {done:?}, came {came:?}");
+        for (at, [from, to]) in pairs.iter().enumerate() {
+            while sent[at] < MESSAGES && sent[at] - done[at] < 16 {
+                assert_eq!(from.send_some(sent[at].into(), sent[at] % 64 + 1), Status::OK);
+                sent[at] += 1;
+            }
+            if from.sends.poll(&mut out) == 1 {
+                assert_eq!((out[0].token, out[0].status), (done[at].into(), CompletionStatus::SUCCESS));
+                done[at] += 1;
+            }
+            if to.recvs.poll(&mut out) == 1 {
+                assert_eq!((out[0].user, out[0].status), (to.user + 2, CompletionStatus::SUCCESS));
+                assert_eq!(out[0].length, came[at] % 64 + 1, "out of order");
+                came[at] += 1;
+                post(out[0].token);
+            }
+        }
+    }
+    // Four receives are left; five messages come, and the last two wait.
+    let [[from, to], [other, last], _] = &pairs[..] else { panic!("three pairs") };
+    for token in 0..4 {
+        assert_eq!(from.send(token), Status::OK);
+        assert_eq!(to.completion(&to.recvs, [from, to]).status, CompletionStatus::SUCCESS);
+    }
+    assert_eq!((from.send(4), other.send(5)), (Status::OK, Status::OK));
+    for _ in 0..20 {
+        assert!(a.poll().is_none() && b.poll().is_none());
+        assert_eq!(to.recvs.poll(&mut out) + last.recvs.poll(&mut out), 0, "there is no receive");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!([Status::OK, Status::PENDING].contains(&to.channel.disconnect()));
+    from.until("the end", |event| event.kind == EventKind::DISCONNECTED && event.user == from.user);
+    post(9);
+    let start = Instant::now();
+    while last.recvs.poll(&mut out) == 0 {
+        // The end of the other one, if it had to be waited for.
+        let _ = (a.poll(), b.poll());
+        assert!(start.elapsed() < LONG, "the receive went to a connection that is over");
+    }
+    assert_eq!((out[0].token, out[0].user), (9, last.user + 2));
+    // Fewer than one are left.
+    assert_eq!(srq.arm(1), Status::OK);
+    assert_eq!(b.until("the limit", |event| event.kind == EventKind::SRQ_LIMIT).user, 7);
+    post(10);
+    assert_eq!((srq.resize(0), srq.resize(8)), (Status::INVALID, Status::OK));
+    (11..18).for_each(post);
 }
 
 /// A peer whose device nobody drives says nothing any more, as one behind a pulled cable.
@@ -284,6 +368,10 @@ const ROOM: u64 = 4096;
 
 impl End {
     fn new(device: Device, user: u64) -> End {
+        End::sharing(device, user, None)
+    }
+
+    fn sharing(device: Device, user: u64, srq: Option<&Arc<Srq>>) -> End {
         let queue = || Arc::new(device.open_queue(64).expect("a queue"));
         let (sends, recvs) = (queue(), queue());
         let attr = ChannelAttr {
@@ -300,7 +388,7 @@ impl End {
             max_message: ROOM,
             ..ChannelAttr::default()
         };
-        let channel = device.open_channel(&attr, Some(&sends), Some(&recvs), None).expect("a channel");
+        let channel = device.open_channel(&attr, Some(&sends), Some(&recvs), srq).expect("a channel");
         let memory = Memory::heap(ROOM as usize);
         let registration = device.register(memory.clone(), Access(0x33), 5).expect("registered");
         let spans = SpanTable::new();
@@ -314,6 +402,13 @@ impl End {
 
     fn send(&self, token: u64) -> Status {
         self.send_with(PostFlag::NONE, token)
+    }
+
+    fn send_some(&self, token: u64, len: u32) -> Status {
+        let right = Access::LOCAL_READ;
+        let segment =
+            self.spans.segment(self.context, self.memory.addr(), len, 5, right).expect("registered");
+        self.channel.post(Opcode::SEND, PostFlag::NONE, token, &[segment], len.into(), Remote::default())
     }
 
     fn send_with(&self, flags: PostFlag, token: u64) -> Status {

@@ -5,24 +5,25 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use dat_plugin::{
-    Access, Caps, ChannelAttr, Device, DeviceAttr, Event, Failure, Keys, NoSrq, RejectReason, SockAddr,
+    Access, Caps, ChannelAttr, Device, DeviceAttr, Event, Failure, Keys, RejectReason, SockAddr, SrqAttr,
     Status,
 };
 
-use super::{CAPS, FabricDevice, MAX_QUEUES, MAX_READS};
+use super::{CAPS, FabricDevice, MAX_QUEUES, MAX_READS, MAX_SRQS};
 use crate::channel::{FabricChannel, check_attr};
 use crate::endpoint::MAX_SEGMENTS;
 use crate::fabric::version;
 use crate::listener::FabricListener;
 use crate::memory::MAX_REGIONS;
 use crate::queue::{FabricQueue, MAX_DEPTH, Que};
+use crate::srq::{self, FabricSrq, Shared};
 use crate::wire::MAX_WINDOW;
 
 impl Device for FabricDevice {
     type Channel = FabricChannel;
     type Queue = FabricQueue;
     type Listener = FabricListener;
-    type Srq = NoSrq;
+    type Srq = FabricSrq;
 
     fn attr(&self) -> DeviceAttr {
         let dev = &self.0;
@@ -48,6 +49,9 @@ impl Device for FabricDevice {
             max_private_data: dev.max_private_data() as u32,
             qos: 0,
             alignment: 64,
+            max_srqs: MAX_SRQS,
+            max_srq_depth: srq::MAX_DEPTH,
+            max_srq_segments: segments,
             max_windows: MAX_REGIONS,
             ..DeviceAttr::default()
         }
@@ -70,19 +74,31 @@ impl Device for FabricDevice {
         send: Option<&Arc<FabricQueue>>,
         recv: Option<&Arc<FabricQueue>>,
     ) -> Result<Arc<FabricChannel>, Failure> {
+        self.new_channel(attr, send, recv, None)
+    }
+
+    fn open_channel_srq(
+        &self,
+        attr: &ChannelAttr,
+        send: Option<&Arc<FabricQueue>>,
+        recv: Option<&Arc<FabricQueue>>,
+        srq: &Arc<FabricSrq>,
+    ) -> Result<Arc<FabricChannel>, Failure> {
+        self.new_channel(attr, send, recv, Some(srq.0.clone()))
+    }
+
+    fn open_srq(&self, attr: &SrqAttr) -> Result<Arc<FabricSrq>, Failure> {
         let dev = &self.0;
         dev.check_fork()?;
-        check_attr(dev, attr)?;
-        let full = |what: &str| Failure::new(Status::NO_RESOURCE, format!("{}: {what}", dev.params.ia_name));
-        if dev.open_chans.fetch_add(1, Ordering::Relaxed) >= dev.params.max_channels {
-            dev.open_chans.fetch_sub(1, Ordering::Relaxed);
-            return Err(full("there are max_channels channels; close one first"));
+        if dev.open_srqs.fetch_add(1, Ordering::Relaxed) >= MAX_SRQS {
+            dev.srq_closed();
+            let message = format!(
+                "{}: there are {MAX_SRQS} shared receive queues, the most this device has",
+                dev.params.ia_name
+            );
+            return Err(Failure::new(Status::NO_RESOURCE, message));
         }
-        let made = dev.new_chan(attr, send.map(|queue| queue.0.clone()), recv.map(|queue| queue.0.clone()));
-        if made.is_err() {
-            dev.open_chans.fetch_sub(1, Ordering::Relaxed);
-        }
-        made.map(|chan| Arc::new(FabricChannel(chan)))
+        Shared::new(dev, attr).map(|shared| Arc::new(FabricSrq(shared))).inspect_err(|_| dev.srq_closed())
     }
 
     fn listen(&self, port: u64, user: u64) -> Result<Arc<FabricListener>, Failure> {
@@ -152,5 +168,30 @@ impl Device for FabricDevice {
         if self.0.owner.here() {
             self.0.shut_down();
         }
+    }
+}
+
+impl FabricDevice {
+    fn new_channel(
+        &self,
+        attr: &ChannelAttr,
+        send: Option<&Arc<FabricQueue>>,
+        recv: Option<&Arc<FabricQueue>>,
+        srq: Option<Arc<Shared>>,
+    ) -> Result<Arc<FabricChannel>, Failure> {
+        let dev = &self.0;
+        dev.check_fork()?;
+        check_attr(dev, attr, srq.is_some())?;
+        let full = |what: &str| Failure::new(Status::NO_RESOURCE, format!("{}: {what}", dev.params.ia_name));
+        if dev.open_chans.fetch_add(1, Ordering::Relaxed) >= dev.params.max_channels {
+            dev.open_chans.fetch_sub(1, Ordering::Relaxed);
+            return Err(full("there are max_channels channels; close one first"));
+        }
+        let queue = |queue: Option<&Arc<FabricQueue>>| queue.map(|queue| queue.0.clone());
+        let made = dev.new_chan(attr, queue(send), queue(recv), srq);
+        if made.is_err() {
+            dev.open_chans.fetch_sub(1, Ordering::Relaxed);
+        }
+        made.map(|chan| Arc::new(FabricChannel(chan)))
     }
 }

@@ -118,7 +118,7 @@ pub const COLUMNS: [Column; 4] = [
         library: "libdat_libfabric.so",
         params: "fabric = \"tcp\", endpoint = \"msg\", address = \"127.0.0.1\", last_byte_last = \"on\"",
         host: "127.0.0.1",
-        lacks: &[Need::SharedReceives, Need::Atomics, Need::LongQualifiers],
+        lacks: &[Need::Atomics, Need::LongQualifiers],
         place: Place::HereWithLibfabric,
     },
     Column {
@@ -127,7 +127,7 @@ pub const COLUMNS: [Column; 4] = [
         library: "libdat_libfabric.so",
         params: "fabric = \"tcp;ofi_rxm\", endpoint = \"rdm\", address = \"127.0.0.1\", last_byte_last = \"on\"",
         host: "127.0.0.1",
-        lacks: &[Need::SharedReceives, Need::LongQualifiers],
+        lacks: &[Need::LongQualifiers],
         place: Place::HereWithLibfabric,
     },
     Column {
