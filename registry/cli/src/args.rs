@@ -179,6 +179,9 @@ pub struct Perf {
     /// Sleep for completions instead of polling.
     #[arg(short, long)]
     pub wait: bool,
+    /// Use ordinary memory on both sides, instead of memory that the provider allocated and peers may be able to map.
+    #[arg(long)]
+    pub heap: bool,
     /// Draw latency and bandwidth over size.
     #[arg(long, value_name = "FILE.svg")]
     pub plot: Option<PathBuf>,

@@ -60,6 +60,8 @@ pub struct Shape {
     pub depth: u32,
     /// Sleep for completions.
     pub wait: bool,
+    /// Memory that is not the provider's.
+    pub heap: bool,
     /// Longest wait for anything.
     pub limit: Duration,
 }
@@ -76,8 +78,8 @@ impl Link {
     /// Connects to a listening side.
     pub fn connect(ia: &Ia, target: Target, shape: Shape) -> Outcome<Link> {
         let mut link = Link::new(ia, shape)?;
-        let hello =
-            Hello { size: shape.size, depth: link.depth, wait: shape.wait, window: link.window.remote(..) };
+        let window = link.window.remote(..);
+        let hello = Hello { size: shape.size, depth: link.depth, wait: shape.wait, heap: shape.heap, window };
         let welcome = link.establish(target, &hello).context(|| format!("no connection to {target}"))?;
         link.remote = protocol::decode_window(&welcome);
         if (link.remote.length as usize) < link.window.len() {
@@ -98,7 +100,8 @@ impl Link {
             Ok(hello) => hello,
             Err(reason) => return refuse(request, Failure::new(reason)),
         };
-        let shape = Shape { size: hello.size, depth: hello.depth, wait: hello.wait, limit };
+        let Hello { size, depth, wait, heap, .. } = hello;
+        let shape = Shape { size, depth, wait, heap, limit };
         let mut link = match Link::new(ia, shape) {
             Ok(link) => link,
             Err(failure) => return refuse(request, failure),
@@ -131,8 +134,12 @@ impl Link {
         let pz = ia.pz()?;
         // The right for peers to read lets a provider hand a large message over with one copy, where it can.
         let readable = Privileges::LOCAL_READ | Privileges::LOCAL_WRITE | Privileges::REMOTE_READ;
-        let messages = pz.region((2 * slots + 1) * slot, readable)?;
-        let window = pz.region(slots * slot, Privileges::ALL)?;
+        let region = |len, privileges| match shape.heap {
+            true => pz.heap_region(len, privileges),
+            false => pz.region(len, privileges),
+        };
+        let messages = region((2 * slots + 1) * slot, readable)?;
+        let window = region(slots * slot, Privileges::ALL)?;
         let dto = ia.evd_of(2 * depth + 8, EvdFlags::DTO)?;
         let connection = ia.evd_of(8, EvdFlags::CONNECTION)?;
         let attr = EpAttr {

@@ -23,6 +23,8 @@ pub struct Hello {
     pub depth: u32,
     /// Whether completions are slept for.
     pub wait: bool,
+    /// Whether memory is ordinary.
+    pub heap: bool,
     /// Memory the other side may write to and read from.
     pub window: RmrTriplet,
 }
@@ -36,6 +38,7 @@ impl Hello {
         put(&mut out, 8, &self.size.to_le_bytes());
         put(&mut out, 12, &self.depth.to_le_bytes());
         put(&mut out, 16, &u32::from(self.wait).to_le_bytes());
+        put(&mut out, 20, &u32::from(self.heap).to_le_bytes());
         put(&mut out, 24, &encode_window(self.window));
         out
     }
@@ -57,7 +60,8 @@ impl Hello {
         if size == 0 || size > 1 << 30 || !(1..=4096).contains(&depth) {
             return Err(format!("size {size} or depth {depth} is out of range"));
         }
-        Ok(Hello { size, depth, wait: word(data, 16) != 0, window: decode_window(&data[24..]) })
+        let (wait, heap) = (word(data, 16) != 0, word(data, 20) != 0);
+        Ok(Hello { size, depth, wait, heap, window: decode_window(&data[24..]) })
     }
 }
 
@@ -204,7 +208,7 @@ mod tests {
     #[test]
     fn what_is_said_is_understood() {
         let window = RmrTriplet { address: 0x1234_5678_9ABC_DEF0, length: 77, context: 0xFFFF_FFFE };
-        let hello = Hello { size: 4096, depth: 64, wait: true, window };
+        let hello = Hello { size: 4096, depth: 64, wait: true, heap: true, window };
         assert_eq!(Hello::decode(&hello.encode()), Ok(hello));
         assert_eq!(decode_window(&encode_window(window)), window);
         for control in [
@@ -225,7 +229,8 @@ mod tests {
     fn nonsense_is_refused() {
         assert!(Hello::decode(b"").is_err());
         assert!(Hello::decode(&[0; HELLO]).is_err());
-        let mut other = Hello { size: 1, depth: 1, wait: false, window: RmrTriplet::default() }.encode();
+        let mut other =
+            Hello { size: 1, depth: 1, wait: false, heap: false, window: RmrTriplet::default() }.encode();
         other[4] = 9;
         assert!(Hello::decode(&other).expect_err("another version").contains("version 1, yours 9"));
         assert_eq!(Control::decode(&[0; CONTROL]), None);

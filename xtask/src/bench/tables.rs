@@ -19,7 +19,7 @@ struct Comparison {
     less: bool,
 }
 
-const COMPARISONS: [Comparison; 8] = [
+const COMPARISONS: [Comparison; 10] = [
     Comparison {
         name: "send_latency",
         heading: "Message, one way",
@@ -37,6 +37,20 @@ const COMPARISONS: [Comparison; 8] = [
     Comparison {
         name: "send_bandwidth",
         heading: "Messages, GB/s",
+        peers: &["UCX", "UCX am"],
+        limit: None,
+        less: false,
+    },
+    Comparison {
+        name: "heap_latency",
+        heading: "Message, one way, ordinary memory",
+        peers: &["UCX", "UCX am"],
+        limit: Some("probe"),
+        less: true,
+    },
+    Comparison {
+        name: "heap_bandwidth",
+        heading: "Messages, GB/s, ordinary memory",
         peers: &["UCX", "UCX am"],
         limit: None,
         less: false,

@@ -31,6 +31,9 @@ pub(crate) enum Test {
     SendLatency,
     SendRate,
     SendBandwidth,
+    /// The two of messages from and to ordinary memory.
+    HeapLatency,
+    HeapBandwidth,
     WriteLatency,
     WriteBandwidth,
     ReadBandwidth,
@@ -49,6 +52,8 @@ impl Test {
             Test::SendLatency => "send_latency",
             Test::SendRate => "send_rate",
             Test::SendBandwidth => "send_bandwidth",
+            Test::HeapLatency => "heap_latency",
+            Test::HeapBandwidth => "heap_bandwidth",
             Test::WriteLatency => "write_latency",
             Test::WriteBandwidth => "write_bandwidth",
             Test::ReadBandwidth => "read_bandwidth",
@@ -65,7 +70,7 @@ impl Test {
     pub(crate) fn unit(self) -> &'static str {
         match self {
             Test::SendRate => "M/s",
-            Test::SendBandwidth | Test::WriteBandwidth | Test::ReadBandwidth => "GB/s",
+            test if test.is_bandwidth() => "GB/s",
             Test::Memory => "bytes",
             Test::Descriptors => "descriptors",
             _ => "ns",
@@ -74,7 +79,12 @@ impl Test {
 
     /// Whether a smaller figure is the better one.
     fn less_is_better(self) -> bool {
-        !matches!(self, Test::SendRate | Test::SendBandwidth | Test::WriteBandwidth | Test::ReadBandwidth)
+        self != Test::SendRate && !self.is_bandwidth()
+    }
+
+    fn is_bandwidth(self) -> bool {
+        use Test::*;
+        matches!(self, SendBandwidth | HeapBandwidth | WriteBandwidth | ReadBandwidth)
     }
 }
 
@@ -265,6 +275,8 @@ fn points(quick: bool) -> Vec<Point> {
     points.extend(at(WriteLatency, 0, 64 << 10));
     points.extend(at(SendRate, 0, 64));
     points.extend(at(SendBandwidth, 1 << 10, most));
+    points.extend(at(HeapLatency, 4 << 10, 1 << 20));
+    points.extend(at(HeapBandwidth, 4 << 10, most));
     points.extend(at(WriteBandwidth, 4 << 10, most));
     points.extend(at(ReadBandwidth, 4 << 10, most));
     points.extend(at(TcpLatency, 0, 1 << 20).filter(|(_, size)| quick || *size != 1 << 10));

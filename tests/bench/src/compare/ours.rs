@@ -35,6 +35,9 @@ impl Contender for Dat {
         command.args(["--json", "perf", name, "--test", operation, "--metric", metric]);
         command.args(["--seconds", if self.quick { "50ms" } else { "300ms" }]);
         command.args(["--sizes", &size.to_string(), "--cpus", &format!("{},{}", self.cpus.0, self.cpus.1)]);
+        if matches!(test, Test::HeapLatency | Test::HeapBandwidth) {
+            command.arg("--heap");
+        }
         if test == Test::TcpLatency {
             // Both sides spin in system calls: short batches, or it takes minutes on a machine that is not calm.
             command.args(["--iterations", if self.quick { "20" } else { "200" }]);
@@ -54,9 +57,9 @@ impl Contender for Dat {
 /// Name, operation and metric on the command line.
 fn words(test: Test) -> Option<(&'static str, &'static str, &'static str)> {
     Some(match test {
-        Test::SendLatency => ("shm0", "send", "latency"),
+        Test::SendLatency | Test::HeapLatency => ("shm0", "send", "latency"),
         Test::SendRate => ("shm0", "send", "rate"),
-        Test::SendBandwidth => ("shm0", "send", "bandwidth"),
+        Test::SendBandwidth | Test::HeapBandwidth => ("shm0", "send", "bandwidth"),
         Test::WriteLatency => ("shm0", "write", "latency"),
         Test::WriteBandwidth => ("shm0", "write", "bandwidth"),
         Test::ReadBandwidth => ("shm0", "read", "bandwidth"),

@@ -24,8 +24,8 @@ impl Ucx {
     /// Its upper layer: messages matched by tag, writes and reads.
     pub(crate) fn new(cpus: (usize, usize), quick: bool) -> Ucx {
         let test = |test| match test {
-            Test::SendLatency => Some("tag_lat"),
-            Test::SendRate | Test::SendBandwidth => Some("tag_bw"),
+            Test::SendLatency | Test::HeapLatency => Some("tag_lat"),
+            Test::SendRate | Test::SendBandwidth | Test::HeapBandwidth => Some("tag_bw"),
             Test::WriteLatency => Some("ucp_put_lat"),
             Test::WriteBandwidth => Some("ucp_put_bw"),
             Test::ReadBandwidth => Some("ucp_get"),
@@ -37,8 +37,8 @@ impl Ucx {
     /// Messages handed to a function of the receiver's, without a posted receive.
     pub(crate) fn active(cpus: (usize, usize), quick: bool) -> Ucx {
         let test = |test| match test {
-            Test::SendLatency => Some("ucp_am_lat"),
-            Test::SendRate | Test::SendBandwidth => Some("ucp_am_bw"),
+            Test::SendLatency | Test::HeapLatency => Some("ucp_am_lat"),
+            Test::SendRate | Test::SendBandwidth | Test::HeapBandwidth => Some("ucp_am_bw"),
             _ => None,
         };
         Ucx { name: "UCX am", test, ..Ucx::new(cpus, quick) }
@@ -69,7 +69,7 @@ impl Contender for Ucx {
         if !programs::there("ucx_perftest") {
             return Err("ucx_perftest is not installed (apt-get install ucx-utils)".to_owned());
         }
-        let latency = matches!(test, Test::SendLatency | Test::WriteLatency);
+        let latency = matches!(test, Test::SendLatency | Test::HeapLatency | Test::WriteLatency);
         let count = iterations(size, latency, self.quick);
         let port = programs::port();
         let command = || {
@@ -88,7 +88,7 @@ impl Contender for Ucx {
         client.args(["127.0.0.1", "-f", "-v"]);
         let text = programs::pair(&mut command(), &mut client, port, self.cpus)?;
         let value = match test {
-            Test::SendLatency | Test::WriteLatency => column(&text, "percentile_lat").map(|us| us * 1e3),
+            _ if latency => column(&text, "percentile_lat").map(|us| us * 1e3),
             Test::SendRate => column(&text, "overall_mr").map(|rate| rate / 1e6),
             _ => column(&text, "overall_bw").map(|mib| mib * 1_048_576.0 / 1e9),
         };

@@ -53,7 +53,7 @@ pub fn run(shared: &Shared, perf: &Perf) -> Outcome<ExitCode> {
     let bar = progress(sizes.len() * plan::rows(perf, 1, DEPTH).len());
     let (mut lines, mut path) = (Vec::new(), String::new());
     for &size in &sizes {
-        let shape = Shape { size, depth: DEPTH, wait: perf.wait, limit };
+        let shape = Shape { size, depth: DEPTH, wait: perf.wait, heap: perf.heap, limit };
         let mut link = Link::connect(&ia, peer.target, shape)?;
         path = link.path();
         for row in plan::rows(perf, size, link.depth()) {
@@ -69,7 +69,7 @@ pub fn run(shared: &Shared, perf: &Perf) -> Outcome<ExitCode> {
     bar.finish_and_clear();
     // Sizes were measured one by one; a table is read test by test.
     lines.sort_by_key(|line: &Line| (line.operation as u8, line.metric as u8, line.size, line.place));
-    let title = title(ia.name(), &peer, cpus, perf.wait);
+    let title = title(ia.name(), &peer, cpus, perf);
     if let Some(file) = &perf.plot {
         fs::write(file, plot::svg(&title, &lines))
             .context(|| format!("{} cannot be written", file.display()))?;
@@ -82,6 +82,7 @@ pub fn run(shared: &Shared, perf: &Perf) -> Outcome<ExitCode> {
                 "path": path,
                 "cpus": cpus.map(|cpus| [cpus.own, cpus.peer]),
                 "wait": perf.wait,
+                "heap": perf.heap,
                 "depth": DEPTH,
                 "results": lines,
             })
@@ -111,14 +112,15 @@ fn processors(perf: &Perf) -> Option<Cpus> {
     }
 }
 
-fn title(name: &str, peer: &Peer, cpus: Option<Cpus>, wait: bool) -> String {
+fn title(name: &str, peer: &Peer, cpus: Option<Cpus>, perf: &Perf) -> String {
     let pinned = match cpus {
         Some(cpus) if peer.is_ours() => format!("processors {} and {}", cpus.own, cpus.peer),
         Some(cpus) => format!("processor {} here", cpus.own),
         None => "not pinned".to_owned(),
     };
-    let how = if wait { "sleeping" } else { "polling" };
-    format!("{name}: with {}; {pinned}; {how}", peer.describe())
+    let how = if perf.wait { "sleeping" } else { "polling" };
+    let memory = if perf.heap { "; ordinary memory" } else { "" };
+    format!("{name}: with {}; {pinned}; {how}{memory}", peer.describe())
 }
 
 /// On standard error, when that is a terminal.
