@@ -167,6 +167,7 @@ impl Chan {
             self.watched.store(false, Ordering::Release);
             return (false, false);
         };
+        self.offer_stage(link);
         self.pump();
         let (busy, wants, progress) = {
             let tx = self.tx.lock();
@@ -288,7 +289,29 @@ impl Chan {
                 self.pump();
                 Ok(())
             }
+            Packet::Lend { map, len } => {
+                let Some(link) = self.link.get() else { return Err(End::Fault) };
+                let ok = link.peer.staging.may_lend(len) && link.peer.maps.take(map, len, fds.pop());
+                let _ = handshake::send(&*link.socket, &Packet::Lent { map, ok }, &[]);
+                Ok(())
+            }
+            Packet::Lent { map, ok } => {
+                let Some(link) = self.link.get() else { return Err(End::Fault) };
+                if link.peer.staging.answered(link.token, map, ok) { Ok(()) } else { Err(End::Fault) }
+            }
             _ => Err(End::Fault),
+        }
+    }
+
+    /// Makes the staging area for the peer that some message could have used, and tells of it.
+    fn offer_stage(&self, link: &Link) {
+        let (bytes, areas) = (self.dev.params.stage_bytes, &self.dev.areas);
+        let number = || self.dev.keys.next_number();
+        if let Some(stage) = link.peer.staging.offer(link.token, bytes, areas, number) {
+            let packet = Packet::Lend { map: stage.map, len: stage.len() };
+            if handshake::send(&*link.socket, &packet, &[stage.fd()]).is_err() {
+                link.peer.staging.over(link.token);
+            }
         }
     }
 
@@ -389,7 +412,7 @@ impl Chan {
     }
 
     fn go_live(&self, link: &Link) {
-        self.tx.lock().start(link);
+        self.tx.lock().start(self, link);
         self.rx.lock().start(self, link);
         // What the peer told of before could not be taken yet.
         if self.rx_ready() {

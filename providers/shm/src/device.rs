@@ -34,6 +34,8 @@ pub(crate) struct Dev {
     pub(crate) id: u128,
     pub(crate) barriers: bool,
     pub(crate) keys: KeyTable,
+    /// Staging areas there are.
+    pub(crate) areas: AtomicU32,
     pub(crate) boards: Boards,
     pub(crate) timer: Timers,
     epoll: OwnedFd,
@@ -101,6 +103,7 @@ impl ShmDevice {
             params,
             id,
             barriers: wait::join_barriers(),
+            areas: AtomicU32::new(0),
             keys: KeyTable::new().map_err(os("a table of keys"))?,
             boards: Boards::new().map_err(os("memory for queues"))?,
             timer: Timers::new().map_err(os("timerfd"))?,

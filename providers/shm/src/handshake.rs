@@ -19,7 +19,7 @@ use crate::slab::Place;
 pub(crate) const MAX_DATA: usize = 256;
 
 const MAGIC: u32 = 0x4d54_4144;
-const VERSION: u16 = 3;
+const VERSION: u16 = 4;
 const MAX_FRAME: usize = 1024;
 const MAX_FDS: usize = 5;
 
@@ -175,6 +175,16 @@ pub(crate) enum Packet {
         len: u64,
         ok: bool,
     },
+    /// Descriptor: memory of the sender's device for messages to lie in, which the receiver may map to read.
+    Lend {
+        map: u64,
+        len: u64,
+    },
+    /// Whether it is mapped.
+    Lent {
+        map: u64,
+        ok: bool,
+    },
 }
 
 /// What a receive found.
@@ -260,6 +270,8 @@ impl Packet {
             Packet::MapRequest { .. } => 8,
             Packet::MapReply { .. } => 9,
             Packet::Again => 10,
+            Packet::Lend { .. } => 11,
+            Packet::Lent { .. } => 12,
         }
     }
 
@@ -293,6 +305,12 @@ impl Packet {
             }
             Packet::MapReply { map, write, len, ok } => {
                 out.u64(*map).u16(*write as u16).u64(*len).u16(*ok as u16);
+            }
+            Packet::Lend { map, len } => {
+                out.u64(*map).u64(*len);
+            }
+            Packet::Lent { map, ok } => {
+                out.u64(*map).u16(*ok as u16);
             }
         }
         out.0
@@ -333,6 +351,8 @@ impl Packet {
                 Packet::MapReply { map: from.u64()?, write: from.flag()?, len: from.u64()?, ok: from.flag()? }
             }
             10 => Packet::Again,
+            11 => Packet::Lend { map: from.u64()?, len: from.u64()? },
+            12 => Packet::Lent { map: from.u64()?, ok: from.flag()? },
             _ => return None,
         };
         from.0.is_empty().then_some(packet)

@@ -419,6 +419,68 @@ fn places_that_are_none_are_not_mapped() {
     }
 }
 
+/// What a peer lends is mapped only if it cannot shrink, and neither too much nor too often.
+#[test]
+fn what_a_peer_lends_is_looked_at_first() {
+    let file = |size: u64, seals: SealFlags| {
+        let fd =
+            rustix::fs::memfd_create("hostile", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        rustix::fs::ftruncate(&fd, size).unwrap();
+        rustix::fs::fcntl_add_seals(&fd, seals).unwrap();
+        fd
+    };
+    let answer = |host: &mut Host, attacker: &Attacker, len: u64, fd: Option<&OwnedFd>| {
+        let fds: Vec<_> = fd.iter().map(|fd| fd.as_fd()).collect();
+        attacker.send(&Packet::Lend { map: 5, len }, &fds);
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            host.pump();
+            match handshake::receive(&attacker.socket) {
+                Received::Packet(Packet::Lent { map: 5, ok }, _) => return ok,
+                Received::Empty => assert!(Instant::now() < deadline, "no answer"),
+                other => panic!("{other:?}"),
+            }
+        }
+    };
+    let good = file(8192, SealFlags::SHRINK);
+    let (mut host, end, _listener, attacker) = Attacker::connected();
+    assert!(!answer(&mut host, &attacker, 8192, None));
+    assert!(!answer(&mut host, &attacker, 8192, Some(&file(8192, SealFlags::empty()))));
+    assert!(!answer(&mut host, &attacker, 8193, Some(&good)));
+    assert!(!answer(&mut host, &attacker, 1 << 40, Some(&good)));
+    assert!(answer(&mut host, &attacker, 8192, Some(&good)));
+    assert!(!answer(&mut host, &attacker, 8192, Some(&good)), "often enough");
+    let area = host.area(20_000);
+    // What it lent and no more: the message breaks off at what lies outside.
+    for (map, offset, len) in
+        [(5, 0, 8193), (5, 8192, 1), (5, u64::MAX, 2), (6, 0, 8), (5, 0, 0), (5, 0, 9001)]
+    {
+        let (mut host, end, _listener, attacker) = Attacker::connected();
+        assert!(answer(&mut host, &attacker, 8192, Some(&good)));
+        assert_eq!(end.post_recv(1, &[host.area(20_000).seg(0, 20_000)]), Status::OK);
+        let part = crate::one_sided::Part { addr: 0, len, map, offset };
+        // SAFETY: the ring's first payload has room.
+        unsafe { part.store(attacker.ring().payload(0)) };
+        let kind = kind::HEAD as u32 | (crate::tx::LENT as u32) << 8;
+        attacker.ring().set_rest(0, crate::one_sided::Part::BYTES as u32, 9000 << 32);
+        attacker.ring().set_word(0, 0xDA7A_0000 | kind, Ordering::Release);
+        broken("a piece that is none", host, end);
+    }
+    // The right one arrives.
+    assert_eq!(end.post_recv(1, &[area.seg(0, 20_000)]), Status::OK);
+    let part = crate::one_sided::Part { addr: 0, len: 8192, map: 5, offset: 0 };
+    // SAFETY: as above.
+    unsafe { part.store(attacker.ring().payload(0)) };
+    let kind = kind::HEAD as u32 | (crate::tx::LENT as u32) << 8;
+    attacker.ring().set_rest(0, crate::one_sided::Part::BYTES as u32, 8192 << 32);
+    attacker.ring().set_word(0, 0xDA7A_0000 | kind, Ordering::Release);
+    let got = end.received(&mut [&mut host]);
+    assert_eq!((got.token, got.length), (1, 8192));
+    // An answer to what was never asked.
+    attacker.send(&Packet::Lent { map: 1, ok: true }, &[]);
+    broken("an answer out of turn", host, end);
+}
+
 /// Two connections in one place: both may be nonsense, nothing else comes of it.
 #[test]
 fn a_place_that_is_given_twice_harms_nobody() {

@@ -39,6 +39,7 @@ mod segment;
 mod sizes;
 mod slab;
 mod srq;
+mod stage;
 mod timer;
 mod tx;
 mod wait;

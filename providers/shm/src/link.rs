@@ -174,11 +174,20 @@ impl Link {
             }
             crate::params::OneSided::Target => "by the target (as configured)".to_owned(),
         };
-        let large = if cma {
-            format!("mapped, else cma from {} bytes, else ring", dev.params.cma_threshold)
-        } else {
-            "ring".to_owned()
-        };
+        let params = &dev.params;
+        let mut large = Vec::new();
+        if cma {
+            large.push(format!("mapped from {} bytes", params.map_threshold));
+        }
+        if params.stage_bytes > 0 {
+            let ready = if self.peer.staging.ready().is_some() { "" } else { " once needed" };
+            large.push(format!("staged up to {} bytes{ready}", params.stage_most));
+        }
+        if cma {
+            large.push(format!("cma from {} bytes", params.cma_threshold));
+        }
+        large.push("ring".to_owned());
+        let large = large.join(", else ");
         let wake = if self.fence { "fences" } else { "memory barriers" };
         format!(
             "ring {} KiB; one-sided {mode}; large messages {large}; wake-up with {wake}; peer pid {}; {} side",
@@ -192,6 +201,7 @@ impl Link {
 impl Drop for Link {
     fn drop(&mut self) {
         self.peer.linked(-1);
+        self.peer.staging.over(self.token);
         self.peer.leave();
     }
 }

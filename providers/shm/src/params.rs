@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use dat_plugin::{Config, Failure, Status};
 
 use crate::sizes;
+use crate::stage::{PIECE, PIECES};
 
 /// What a device is configured with.
 #[derive(Clone, Debug)]
@@ -19,6 +20,11 @@ pub(crate) struct Params {
     pub(crate) cma: bool,
     /// Messages of at least so many bytes are read by the receiver straight from the sender's memory.
     pub(crate) cma_threshold: u64,
+    /// Bytes of the staging area for one peer, 0 for none, and the longest message that goes through it.
+    pub(crate) stage_bytes: usize,
+    pub(crate) stage_most: u64,
+    /// Messages of at least so many bytes in memory the receiver can map are copied from there.
+    pub(crate) map_threshold: u64,
     /// How long a message waits for a receive, in milliseconds; 0 is without limit.
     pub(crate) rnr_timeout_ms: u64,
     pub(crate) handshake_timeout_ms: u64,
@@ -70,6 +76,9 @@ const KNOWN: &[&str] = &[
     "one_sided",
     "cma",
     "cma_threshold",
+    "map_threshold",
+    "stage_bytes",
+    "stage_most",
     "rnr_timeout_ms",
     "handshake_timeout_ms",
     "hugepages",
@@ -129,6 +138,10 @@ impl Params {
                 .map(Users::These)
                 .ok_or_else(|| bad("allow_users", "any or a list of user numbers with commas is needed"))?,
         };
+        let stage_bytes = config.get("stage_bytes", 512usize << 10)?;
+        if stage_bytes != 0 && !(PIECE..=PIECES * PIECE).contains(&stage_bytes) {
+            return Err(bad("stage_bytes", "0 or a number from 32768 to 2097152 is needed"));
+        }
         let max_channels = config.get("max_channels", 65536u32)?;
         if max_channels == 0 {
             return Err(bad("max_channels", "at least 1 is needed"));
@@ -144,6 +157,9 @@ impl Params {
             one_sided,
             cma,
             cma_threshold: config.get("cma_threshold", 65536u64)?.max(1),
+            map_threshold: config.get("map_threshold", 2048u64)?,
+            stage_bytes,
+            stage_most: config.get("stage_most", 1u64 << 20)?,
             rnr_timeout_ms: config.get("rnr_timeout_ms", 0u64)?,
             handshake_timeout_ms,
             hugepages,

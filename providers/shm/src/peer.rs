@@ -13,6 +13,7 @@ use crate::handshake::{HELD, Holds, Wake};
 use crate::memory::View;
 use crate::one_sided::{self, Maps};
 use crate::slab::{Place, Pool, Slab};
+use crate::stage::Staging;
 
 /// Slabs of the peer's that are kept although no connection uses them; and after how many sweeps these, and queues of its,
 /// are not.
@@ -31,6 +32,8 @@ pub(crate) struct Peer {
     /// Its key table; `None` when it could not be mapped.
     pub(crate) keys: Option<View>,
     pub(crate) maps: Maps,
+    /// Memory of this device's that it has mapped.
+    pub(crate) staging: Staging,
     /// Whether its memory can be read through the kernel, once somebody tried.
     cma: OnceLock<Result<(), String>>,
     boards: Arc<Map>,
@@ -90,6 +93,7 @@ impl Peer {
             device,
             keys,
             maps: Maps::default(),
+            staging: Staging::default(),
             cma: OnceLock::new(),
             boards,
             known: Mutex::default(),
@@ -248,6 +252,9 @@ impl Drop for Peer {
     fn drop(&mut self) {
         if let Some(dev) = self.dev.upgrade() {
             self.unwatch(&dev);
+            if self.staging.is_made() {
+                dev.areas.fetch_sub(1, Ordering::Relaxed);
+            }
         }
     }
 }

@@ -116,6 +116,11 @@ impl Producer {
         self.head = slot.head;
     }
 
+    /// Where the next frame begins, counted from the beginning; and how far the consumer has come, as far as is known.
+    pub(crate) fn marks(&self) -> (u64, u64) {
+        (self.head, self.tail)
+    }
+
     /// Learns how far the consumer has come.
     #[inline]
     pub(crate) fn credit(&mut self, tail: u64) -> Result<(), Nonsense> {

@@ -8,7 +8,7 @@ mod run;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::time::Instant;
 
 use dat_kit::Stretch;
@@ -17,11 +17,11 @@ use dat_plugin::{Access, ChannelAttr, Completion, CompletionStatus, PostFlag, Re
 use crate::bytes;
 use crate::channel::Chan;
 use crate::link::Link;
-use crate::one_sided::{self, Target};
+use crate::one_sided::{self, Part, Target};
 use crate::ring::{Consumer, Frame, Nonsense, Producer};
 use crate::segment::RingMemory;
 use crate::srq::Shared;
-use crate::tx::{UNFINISHED, kind};
+use crate::tx::{LENT, UNFINISHED, kind};
 
 /// What [`Chan::peek`] points to when there is certainly something to do, or certainly not.
 pub(crate) static READY: AtomicU32 = AtomicU32::new(1);
@@ -102,6 +102,23 @@ struct Reading {
     sent: u64,
     /// The answer itself, where it is no memory.
     value: Option<u64>,
+}
+
+/// Where the bytes are that a frame only names, and how many.
+fn borrowed(link: &Link, rings: &Rings, frame: &Frame) -> Result<(*const u8, usize), Nonsense> {
+    if frame.len != Part::BYTES {
+        return Err(Nonsense);
+    }
+    // SAFETY: the frame's payload lies inside the ring, is aligned and as long as checked.
+    let part = unsafe { Part::load(rings.memory.payload(frame.at)) };
+    one_sided::lent(link, &part).map(|at| (at, part.len as usize)).ok_or(Nonsense)
+}
+
+/// Whether the peer was there after something was copied out of its memory. If not, that may have changed meanwhile: the
+/// message was never there.
+fn still_there(link: &Link) -> bool {
+    fence(Ordering::Acquire);
+    link.segment.peer().gone.load(Ordering::Acquire) == 0
 }
 
 enum Step {
@@ -397,7 +414,7 @@ impl Rx {
     fn rarer(&mut self, chan: &Chan, link: &Link, frame: &Frame) -> Result<Result<Step, Failed>, Nonsense> {
         let extra = (frame.arg >> 32) as u32 as u64;
         match (frame.kind, self.current) {
-            (kind::MORE, Some(current)) => self.part(chan, frame, current),
+            (kind::MORE, Some(current)) => self.part(chan, link, frame, current),
             (kind::NOTE, None) => Ok(Ok(self.noted(frame)?)),
             (kind::HEAD, None) if frame.len as u64 <= extra => {
                 match self.match_recv(chan, extra) {
@@ -407,7 +424,7 @@ impl Rx {
                 }
                 let note = std::mem::take(&mut self.note);
                 let current = Current { write: None, flags: frame.flags, note, got: 0, total: extra };
-                self.part(chan, frame, current)
+                self.part(chan, link, frame, current)
             }
             (kind::PULL, None) => self.pull(chan, link, frame, extra),
             _ if self.note.flags != 0 => Err(Nonsense),
@@ -455,37 +472,50 @@ impl Rx {
     fn part(
         &mut self,
         chan: &Chan,
+        link: &Link,
         frame: &Frame,
         mut current: Current,
     ) -> Result<Result<Step, Failed>, Nonsense> {
         let Some(rings) = self.rings.as_mut() else { return Err(Nonsense) };
-        if frame.len == 0 || frame.len as u64 > current.total - current.got {
+        let lent = frame.flags & LENT != 0;
+        let (from, len) = if lent {
+            borrowed(link, rings, frame)?
+        } else {
+            (rings.memory.payload(frame.at).cast_const(), frame.len)
+        };
+        if len == 0 || len as u64 > current.total - current.got {
             return Err(Nonsense);
         }
-        let from = rings.memory.payload(frame.at);
         let place = self.head as usize & (self.recvs.len() - 1);
         let recv = self.recvs[place];
         match current.write {
             None => {
                 let segs = &self.segs[place * self.max_segs..][..recv.nsegs as usize];
-                // SAFETY: the frame's payload lies inside the ring (`Consumer::peek` checked it).
-                unsafe { bytes::scatter(from, frame.len, segs, current.got as usize) };
+                // SAFETY: the frame's payload lies inside the ring (`Consumer::peek` checked it), or in what the peer lent.
+                unsafe { bytes::scatter(from, len, segs, current.got as usize) };
             }
             Some(target) => {
-                let part =
-                    Target { addr: target.addr + current.got, len: frame.len as u64, rkey: target.rkey };
+                let part = Target { addr: target.addr + current.got, len: len as u64, rkey: target.rkey };
                 let done = chan.dev.keys.access(&part, Access::REMOTE_WRITE, chan.attr.domain, |to| {
                     // SAFETY: as above for the source; the sink is a live registration, which the table's lock keeps.
-                    unsafe { bytes::copy_last_last(from, to, frame.len) }
+                    unsafe { bytes::copy_last_last(from, to, len) }
                 });
                 if !done {
                     return Ok(Err(Failed { here: None, there: CompletionStatus::REMOTE_ACCESS }));
                 }
             }
         }
+        if lent && !still_there(link) {
+            self.on = false;
+            return Ok(Ok(Step::Idle));
+        }
         rings.from.advance(frame);
         self.dirty = true;
-        current.got += frame.len as u64;
+        current.got += len as u64;
+        if lent {
+            // The sender waits for the piece.
+            self.publish(link);
+        }
         if current.got < current.total {
             self.current = Some(current);
             return Ok(Ok(Step::Again));
@@ -530,8 +560,7 @@ impl Rx {
             let here = Some(CompletionStatus::PARTIAL);
             return Ok(Err(Failed { here, there }));
         }
-        if link.segment.peer().gone.load(Ordering::Acquire) != 0 {
-            // What was copied may have changed meanwhile: the message was never there.
+        if !still_there(link) {
             self.on = false;
             return Ok(Ok(Step::Idle));
         }

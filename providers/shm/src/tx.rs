@@ -4,10 +4,12 @@
 //! pushed on by later posts, polls and the event thread. A request is complete when the peer says it consumed it (its
 //! counter in the control page, or in the header of a frame the other way), or when its answers are here.
 
+use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
 mod direct;
 mod extended;
+mod lend;
 mod reap;
 
 use dat_kit::Stretch;
@@ -19,6 +21,7 @@ use crate::link::Link;
 use crate::one_sided;
 use crate::ring::{Consumer, Nonsense, Producer, Slot};
 use crate::segment::RingMemory;
+use crate::stage::HELD;
 
 /// Kinds of frames in the rings. 0 is no frame, 1 the wrap marker.
 pub(crate) mod kind {
@@ -54,6 +57,8 @@ pub(crate) const IMMEDIATE: u8 = 2;
 pub(crate) const INVALIDATE: u8 = 4;
 /// Of a write: the request goes on after it.
 pub(crate) const UNFINISHED: u8 = 8;
+/// The bytes are elsewhere: the payload is a [`one_sided::Part`] of a staging area.
+pub(crate) const LENT: u8 = 16;
 
 pub(crate) struct Tx {
     /// Connected and not stopped.
@@ -87,6 +92,8 @@ pub(crate) struct Tx {
     settled: Option<Completion>,
     /// Memory of the peer's that was written to or read last.
     near: one_sided::Near,
+    /// Pieces of the staging area that hold bytes of messages, and where in the ring the frames end that name them.
+    lent: VecDeque<(u64, u32)>,
 }
 
 /// Steps of a request.
@@ -108,6 +115,8 @@ struct Rings {
     answers: Consumer,
     answer_memory: RingMemory,
     chunk: usize,
+    /// The longest message that goes into the ring without a look at where it lies.
+    short: u64,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -178,11 +187,12 @@ impl Tx {
             silent: None,
             settled: None,
             near: one_sided::Near::default(),
+            lent: VecDeque::with_capacity(HELD),
         }
     }
 
     /// Connected.
-    pub(crate) fn start(&mut self, link: &Link) {
+    pub(crate) fn start(&mut self, chan: &Chan, link: &Link) {
         let [memory, _] = link.segment.requests();
         let [_, answer_memory] = link.segment.answer_rings();
         let size = link.segment.ring_bytes();
@@ -192,6 +202,7 @@ impl Tx {
             answers: Consumer::new(link.segment.answer_bytes()),
             answer_memory,
             chunk: size / 4,
+            short: (size as u64 / 4).min(chan.dev.params.map_threshold.saturating_sub(1)),
         });
         self.reads_max = self.reads_max.min(link.hello.reads_in.max(1));
         self.on = true;
@@ -215,7 +226,7 @@ impl Tx {
         if request.opcode == Opcode::SEND && idle && !request.flags.contains(PostFlag::FENCE) {
             let len = request.total as usize;
             if let Some(rings) = self.ring.as_mut()
-                && request.total <= rings.chunk as u64
+                && request.total <= rings.short
                 && let Ok(Some(slot)) = rings.reserve(link, len)
             {
                 let (mut to, mut left) = (rings.memory.payload(slot.at), len);
@@ -385,6 +396,7 @@ impl Tx {
             // What was executed on the spot is complete now.
             if self.sent != sent { self.reap(chan, link, false) } else { Ok(()) }
         });
+        let result = if self.lent.is_empty() { result } else { result.and_then(|()| self.take_back(link)) };
         if result.is_err() {
             self.stop(chan);
             chan.fault("the peer broke the protocol of the ring");
@@ -427,7 +439,11 @@ impl Tx {
         let flags = if entry.flags.contains(PostFlag::SOLICITED) { SOLICITED } else { 0 };
         let total = entry.total as u32;
         let note = entry.note();
-        if entry.total <= chunk as u64 {
+        // What is under way stays on its way.
+        let headed = self.stage == Stage::Headed;
+        let pulled =
+            !headed && entry.total >= chan.dev.params.map_threshold && self.worth_pulling(chan, link, entry);
+        if entry.total <= chunk as u64 && !pulled && self.stage == Stage::Fresh {
             let (mark, value) = note.unwrap_or((0, total));
             return self.frame(chan, link, kind::SEND, flags | mark, value, total as usize, Payload::Data);
         }
@@ -439,13 +455,12 @@ impl Tx {
                 other => return other,
             }
         }
-        let headed = self.stage == Stage::Headed;
-        if !headed && link.pull(entry.total) && self.worth_pulling(chan, entry) {
+        if pulled {
             let len = entry.nsegs as usize * one_sided::Part::BYTES;
             return self.frame(chan, link, kind::PULL, flags, total, len, Payload::List);
         }
         if !headed {
-            match self.frame(chan, link, kind::HEAD, flags, total, chunk, Payload::Data) {
+            match self.part(chan, link, kind::HEAD, flags, total, entry.total) {
                 Start::Gone => self.stage = Stage::Headed,
                 other => return other,
             }
@@ -453,11 +468,14 @@ impl Tx {
         self.push_rest(chan, link, entry.total)
     }
 
-    /// Whether a message that is longer than a frame is best fetched by its receiver. One in plain memory takes a
-    /// system call, which must be worth it; one in memory that the receiver can map is copied once and no more.
-    fn worth_pulling(&self, chan: &Chan, entry: &Entry) -> bool {
-        entry.total >= chan.dev.params.cma_threshold
-            || (0..entry.nsegs as usize).all(|index| self.home(chan, self.sent, index).is_some())
+    /// Whether a message is best fetched by its receiver. One in plain memory takes a system call, which must be worth it;
+    /// one in memory that the receiver can map is copied once and no more.
+    fn worth_pulling(&self, chan: &Chan, link: &Link, entry: &Entry) -> bool {
+        let params = &chan.dev.params;
+        let staged = entry.total <= params.stage_most && link.peer.staging.ready().is_some();
+        link.pull(entry.total)
+            && (entry.total >= params.cma_threshold.max(self.chunk() as u64 + 1) && !staged
+                || (0..entry.nsegs as usize).all(|index| self.home(chan, self.sent, index).is_some()))
     }
 
     /// The memory for peers to map that a segment lies in.
@@ -511,10 +529,8 @@ impl Tx {
     }
 
     fn push_rest(&mut self, chan: &Chan, link: &Link, total: u64) -> Start {
-        let chunk = self.chunk() as u64;
         while self.part < total {
-            let len = chunk.min(total - self.part) as usize;
-            match self.frame(chan, link, kind::MORE, 0, 0, len, Payload::Data) {
+            match self.part(chan, link, kind::MORE, 0, 0, total) {
                 Start::Gone => {}
                 other => return other,
             }
@@ -549,6 +565,11 @@ impl Tx {
                 // SAFETY: a reserved slot has room for `len` bytes.
                 unsafe { bytes::gather(segs, self.part as usize, to, len) };
                 self.part += len as u64;
+            }
+            Payload::Lent(part) => {
+                // SAFETY: as above, for the bytes of a `Part`.
+                unsafe { part.store(to) };
+                self.part += part.len;
             }
             Payload::List => {
                 let base = place * self.max_segs;
@@ -618,6 +639,8 @@ impl Tx {
 /// What a frame carries.
 enum Payload {
     Data,
+    /// Bytes that are in the staging area already.
+    Lent(one_sided::Part),
     List,
     Target(one_sided::Target),
     Atomic(one_sided::Atomic),

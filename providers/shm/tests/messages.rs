@@ -78,6 +78,88 @@ fn messages_out_of_allocated_memory_arrive_intact() {
     assert!(readable.count() >= 1, "the receiver mapped the sender's memory, to read");
 }
 
+/// How many staging areas of others this process has mapped. Other tests of this file run meanwhile.
+fn areas() -> usize {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    maps.lines().filter(|line| line.contains("dat-shm-stage") && line.contains("r--s")).count()
+}
+
+/// Sends a message of every size between the ring's and the longest that is staged; in the end all went by a peer's area.
+fn through_staging(params: &[(&str, &str)]) {
+    let (mut a, mut b, from, to) = pair(params);
+    let (src, dst) = (a.area(3 << 20), b.area(3 << 20));
+    let deadline = std::time::Instant::now() + LIMIT;
+    let mut round = 0u32;
+    // The first ones go another way, until the peer has mapped the area.
+    while areas() == 0 || round < 40 {
+        let size = 4097 + (round % 40) * 30_011;
+        let bytes = src.fill(round as u8);
+        let first = size / 3;
+        let parts = [src.seg(0, first), src.seg(u64::from(first), size - first)];
+        assert_eq!(to.post_recv(1, &[dst.seg(0, 5), dst.seg(5, 3 << 19)]), Status::OK);
+        assert_eq!(from.post_send(2, &parts), Status::OK);
+        assert_ok(&to.received(&mut [&mut a, &mut b]), 1, size);
+        assert_ok(&from.sent(&mut [&mut a, &mut b]), 2, size);
+        assert_eq!(dst.bytes(0, size as usize), bytes[..size as usize], "{size} bytes");
+        a.pump();
+        b.pump();
+        round += 1;
+        assert!(std::time::Instant::now() < deadline, "no area was mapped");
+    }
+    assert!(a.events().is_empty() && b.events().is_empty());
+}
+
+#[test]
+fn messages_out_of_ordinary_memory_arrive_by_way_of_a_staging_area() {
+    through_staging(&[]);
+    through_staging(&[("cma", "off")]);
+    // One piece, so that each waits for the one before.
+    through_staging(&[("stage_bytes", "32768"), ("stage_most", "2000000")]);
+}
+
+/// Receivers that take nothing hold up their own connections: others of the same peer go round them.
+#[test]
+fn a_staging_area_that_is_all_in_use_holds_nobody_up() {
+    let (mut a, mut b) = (Host::open(&[]), Host::open(&[]));
+    let (src, dst) = (a.area(1 << 20), b.area(1 << 20));
+    let mut stuck: Vec<_> = (0..8).map(|index| (a.end(10 + index), b.end(20 + index))).collect();
+    let (from, to) = (a.end(1), b.end(2));
+    for (from, to) in stuck.iter().chain([&(from, to)]) {
+        connect(&mut a, &mut b, from, to);
+    }
+    let (from, to) = (a.end(3), b.end(4));
+    connect(&mut a, &mut b, &from, &to);
+    let talk = |a: &mut Host, b: &mut Host, seed: u8| {
+        let bytes = src.fill(seed);
+        for size in [30_000, 100_000, 500_000] {
+            assert_eq!(to.post_recv(1, &[dst.seg(0, size)]), Status::OK);
+            assert_eq!(from.post_send(2, &[src.seg(0, size)]), Status::OK);
+            assert_ok(&to.received(&mut [&mut *a, &mut *b]), 1, size);
+            assert_ok(&from.sent(&mut [&mut *a, &mut *b]), 2, size);
+            assert_eq!(dst.bytes(0, size as usize), bytes[..size as usize], "{size} bytes");
+        }
+    };
+    let deadline = std::time::Instant::now() + LIMIT;
+    while areas() == 0 {
+        talk(&mut a, &mut b, 1);
+        assert!(std::time::Instant::now() < deadline, "no area was mapped");
+    }
+    let plain = a.area(300_000);
+    for (from, _) in &stuck {
+        assert_eq!(from.post_send(1, &[plain.seg(0, 300_000)]), Status::OK);
+    }
+    (2..6).for_each(|seed| talk(&mut a, &mut b, seed));
+    // They end in the middle of it, from either side.
+    for (index, (from, to)) in stuck.drain(..).enumerate() {
+        if index % 2 == 0 {
+            drop(from)
+        } else {
+            drop(to)
+        }
+        (6..8).for_each(|seed| talk(&mut a, &mut b, seed));
+    }
+}
+
 #[test]
 fn messages_wait_for_receives_without_limit_and_do_not_block_the_sender() {
     let (mut a, mut b, from, to) = pair(&[]);

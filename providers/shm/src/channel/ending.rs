@@ -91,6 +91,7 @@ impl Chan {
         tx.stop(self);
         drop(tx);
         link.segment.own().gone.store(1, Ordering::SeqCst);
+        self.tx.lock().give_up(link);
         if end != End::Gone {
             // The peer may be in the middle of a write or read. It starts no other, and this one is soon over.
             wait::barrier(self.dev.barriers);

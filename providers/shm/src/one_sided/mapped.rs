@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 
 use dat_kit::Stretch;
 
-use super::target::List;
+use super::target::{List, Part};
 use crate::bytes;
 use crate::link::Link;
 use crate::segment::{map_shared, unmap};
@@ -117,6 +117,24 @@ impl Maps {
         found.at(offset, len).map_or(Place::Refused, Place::At)
     }
 
+    /// What the peer lends, to be read. `false`: it cannot be mapped, or the number is one of its others.
+    pub(crate) fn take(&self, map: u64, len: u64, fd: Option<OwnedFd>) -> bool {
+        let key = (map, false);
+        let known = self.list.lock().entries.contains_key(&key);
+        let mapping = match fd.map(|fd| Mapping::new(&fd, len, false)) {
+            _ if known => return matches!(self.address(map, 0, len, false), Place::At(_)),
+            Some(Ok(mapping)) => mapping,
+            Some(Err(error)) => {
+                tracing::warn!(%error, "what a peer lends cannot be mapped");
+                return false;
+            }
+            None => return false,
+        };
+        let old = self.list.lock().entries.insert(key, Entry::At(mapping));
+        debug_assert!(old.is_none(), "the event thread alone adds to the list");
+        true
+    }
+
     /// The peer's answer. A second one for memory that is mapped already is ignored: copies may be under way there.
     pub(crate) fn answer(&self, map: u64, write: bool, len: u64, fd: Option<OwnedFd>) {
         if let Some(Entry::At(_)) = self.list.lock().entries.get(&(map, write)) {
@@ -174,6 +192,14 @@ pub(super) fn pull(link: &Link, list: &List, segs: &[Stretch]) -> bool {
         skip += part.len as usize;
     }
     true
+}
+
+/// Where the piece that a frame names is. `None`: it is nowhere, or not as it should be.
+pub(crate) fn lent(link: &Link, part: &Part) -> Option<*const u8> {
+    match link.peer.maps.address(part.map, part.offset, part.len, false) {
+        Place::At(at) => Some(at),
+        _ => None,
+    }
 }
 
 /// Executes an atomic operation on the word at `at`, which [`Maps::address`] gave. `false`: it is not aligned.

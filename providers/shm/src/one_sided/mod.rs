@@ -7,7 +7,7 @@ mod mapped;
 mod target;
 
 pub(crate) use cma::{MOST as CMA_MOST, try_nonce};
-pub(crate) use mapped::{Maps, Near};
+pub(crate) use mapped::{Maps, Near, lent};
 pub(crate) use target::{Atomic, List, Part, Target};
 
 use std::sync::atomic::Ordering;

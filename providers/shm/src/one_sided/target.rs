@@ -103,6 +103,14 @@ impl Part {
         // SAFETY: the caller's promise.
         unsafe { to.cast::<[u64; 4]>().write_unaligned([self.addr, self.len, self.map, self.offset]) }
     }
+
+    /// # Safety
+    /// [`Part::BYTES`] bytes are readable at `from`, which is aligned to 8.
+    pub(crate) unsafe fn load(from: *const u8) -> Part {
+        // SAFETY: the caller's promise. Read once each, as the peer may write meanwhile.
+        let [addr, len, map, offset] = unsafe { from.cast::<[u64; 4]>().read_volatile() };
+        Part { addr, len, map, offset }
+    }
 }
 
 impl List {
@@ -114,12 +122,8 @@ impl List {
         }
         let mut list = List { parts: [Part::default(); MAX], count };
         for (index, part) in list.parts[..count].iter_mut().enumerate() {
-            // SAFETY: inside the payload; aligned, as payloads are; read once each, as the peer may write meanwhile.
-            *part = unsafe {
-                let [addr, len, map, offset] =
-                    from.add(index * Part::BYTES).cast::<[u64; 4]>().read_volatile();
-                Part { addr, len, map, offset }
-            };
+            // SAFETY: inside the payload; aligned, as payloads are.
+            *part = unsafe { Part::load(from.add(index * Part::BYTES)) };
         }
         list.parts[..count].iter().try_fold(0u64, |sum, part| sum.checked_add(part.len))?;
         Some(list)
