@@ -57,6 +57,12 @@ pub enum Command {
         /// The library.
         library: PathBuf,
     },
+    /// The child that providers loads the plugins in.
+    #[command(hide = true)]
+    ProvidersChild {
+        /// How many of them to leave out.
+        skip: usize,
+    },
     /// Show the counters of a running process that has a provider with the layer "count".
     Stats(Stats),
     /// The process that conformance runs the clauses in.

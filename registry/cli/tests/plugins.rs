@@ -65,6 +65,18 @@ fn a_plugin_that_crashes_or_hangs_is_a_report_and_not_a_crash() {
     let hung = dat(&["inspect", "--try", "--timeout", "300ms", &path(10)]).failed();
     assert!(hung.out.contains("did not load within 300ms"), "{}", hung.out);
     assert!(start.elapsed() < Duration::from_secs(20));
+    let file = folder.path().join("plugins.toml");
+    let text = [("a", 6), ("b", 9), ("c", 0)]
+        .map(|(name, fault)| format!("[provider.{name}]\nlibrary = {:?}\n", path(fault)));
+    std::fs::write(&file, text.concat()).expect("written");
+    let listed = dat(&["--plugins", &file.display().to_string(), "providers", "--json"]).ok().json();
+    let reason = |at: usize| listed["providers"][at]["reason"].as_str().expect("a sentence").to_owned();
+    assert!(reason(0).contains("ProviderOps has a null pointer"), "{listed}");
+    assert!(
+        reason(1).contains("it ended the process that loaded and opened it: signal 6 (abort)"),
+        "{listed}"
+    );
+    assert!(reason(2).contains("NO_DEVICE"), "{listed}");
     let refused = dat(&["inspect", "--try", &path(6)]).failed();
     assert!(refused.out.contains("ProviderOps has a null pointer"), "{}", refused.out);
 }

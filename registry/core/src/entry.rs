@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use dat_layers::Spec;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A provider under a name: one `[provider.NAME]` of a `plugins.toml`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -51,7 +51,7 @@ pub struct Chain {
 }
 
 /// Where something is written. Lines and columns count from 1; a line of 0 means the whole file.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Location {
     /// The file.
     pub file: PathBuf,
@@ -62,7 +62,7 @@ pub struct Location {
 }
 
 /// Which layer a definition comes from. Earlier variants win.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Layer {

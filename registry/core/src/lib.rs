@@ -113,7 +113,12 @@ impl Registry {
 
     /// One line per provider: missing, installed, loadable or usable, and why. Loads what can be loaded.
     pub fn status(&self) -> Vec<ProviderStatus> {
-        self.entries.iter().map(|entry| status::of(self, entry)).collect()
+        self.entries.iter().map(|entry| self.status_of(entry)).collect()
+    }
+
+    /// How far one provider gets, as [`Registry::status`] tells of all.
+    pub fn status_of(&self, entry: &Entry) -> ProviderStatus {
+        status::of(self, entry)
     }
 
     /// Reads the lines of a uDAPL `dat.conf`. Lines that cannot be used are said so in the diagnostics, each with its

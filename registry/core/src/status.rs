@@ -1,13 +1,13 @@
 //! Installed, loadable, usable: three states of a provider, for listings.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::Registry;
 use crate::entry::{Entry, Layer, Location};
 use crate::explain::{PluginFacts, candidate};
 
 /// How far a provider gets on this machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     /// Its library is not there.
@@ -21,7 +21,7 @@ pub enum State {
 }
 
 /// A provider in a listing.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ProviderStatus {
     /// The IA name.
     pub name: String,
@@ -47,6 +47,21 @@ impl ProviderStatus {
     /// Whether a listing should count it as an error.
     pub fn is_error(&self) -> bool {
         self.state != State::Usable && !self.optional
+    }
+
+    /// Of a provider whose plugin ended the process that loaded and opened it.
+    pub fn lost(entry: &Entry, reason: String) -> ProviderStatus {
+        ProviderStatus {
+            name: entry.name.clone(),
+            library: entry.library.clone(),
+            state: State::Installed,
+            reason,
+            optional: entry.optional,
+            description: entry.description.clone(),
+            plugin: None,
+            defined: entry.defined.clone(),
+            layer: entry.layer,
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::args::Inspect;
-use crate::child::{Ended, crash};
+use crate::child::{Ended, Heard, crash};
 use crate::failure::{Context as _, Failure, Outcome};
 use crate::output::{Shared, Table, print};
 
@@ -56,9 +56,11 @@ fn try_in_child(library: &Path, limit: Duration) -> Outcome<Tried> {
         .arg(library)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
         .spawn()
         .context(|| format!("{} cannot be started", binary.display()))?;
     let mut child = Ended(child);
+    let heard = Heard::of(child.0.stderr.take());
     let mut output =
         child.0.stdout.take().ok_or_else(|| Failure::new("the child's output is not readable"))?;
     // Reads have no time-out; the thread ends with the child at the latest.
@@ -76,14 +78,16 @@ fn try_in_child(library: &Path, limit: Duration) -> Outcome<Tried> {
     // What a plugin prints while it loads stands before the one line that counts.
     let trial: Option<Trial> = said.lines().rev().find_map(|line| serde_json::from_str(line).ok());
     let error = trial.as_ref().and_then(|trial| trial.error.clone());
-    let verdict = match (&error, crash(status), &trial) {
+    let crashed = crash(status, &heard);
+    heard.rest();
+    let verdict = match (&error, &crashed, &trial) {
         (_, Some(how), None) => format!("{name} ended the child that loaded it: {how}"),
         (_, Some(how), Some(_)) => format!("{name} loaded, and then ended the child: {how}"),
         (Some(error), None, _) => error.clone(),
         (None, None, Some(trial)) => format!("loads in {} µs", trial.load_us),
         (None, None, None) => format!("{name} ended the child that loaded it, with status 0"),
     };
-    let ok = error.is_none() && trial.is_some() && crash(status).is_none();
+    let ok = error.is_none() && trial.is_some() && crashed.is_none();
     Ok(Tried { ok, verdict, trial })
 }
 

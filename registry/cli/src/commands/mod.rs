@@ -23,6 +23,7 @@ use crate::serve;
 pub fn run(shared: &Shared, command: Command) -> Outcome<ExitCode> {
     match command {
         Command::Providers => providers::run(shared),
+        Command::ProvidersChild { skip } => providers::child(shared, skip),
         Command::Info(name) => info::run(shared, &name.name),
         Command::Explain(name) => explain::run(shared, &name.name),
         Command::Doctor => doctor::run(shared),

@@ -13,7 +13,7 @@ use dat_conformance::{DEADLINE, Met, Report, Row, Verdict, clauses};
 use super::worker::{Line, MARK, title};
 use super::{arguments, filter};
 use crate::args::Conformance;
-use crate::child::{Ended, crash};
+use crate::child::{Ended, Heard, crash};
 use crate::failure::{Context as _, Failure, Outcome};
 use crate::output::Shared;
 
@@ -143,9 +143,11 @@ fn process(shared: &Shared, asked: &Conformance, filters: &[String], ended: &dyn
         .args(command(shared, asked, filters))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
         .spawn()
         .context(|| format!("{} cannot be started", program.display()))?;
     let mut child = Ended(child);
+    let heard = Heard::of(child.0.stderr.take());
     let output = child.0.stdout.take().ok_or_else(|| Failure::new("the process has no standard output"))?;
     let (sender, lines) = channel();
     // Ends with the process, and with what it left behind that holds its output open.
@@ -161,9 +163,10 @@ fn process(shared: &Shared, asked: &Conformance, filters: &[String], ended: &dyn
     let status = watch(&mut child, &lines, &mut run, most, ended)?;
     run.lost = match status {
         None => Some(format!("it said nothing for {most:?} and was ended")),
-        Some(status) if run.done || run.refused.is_some() => crash(status),
-        Some(status) => Some(crash(status).unwrap_or("exit status 0, in the middle".into())),
+        Some(status) if run.done || run.refused.is_some() => crash(status, &heard),
+        Some(status) => Some(crash(status, &heard).unwrap_or("exit status 0, in the middle".into())),
     };
+    heard.rest();
     Ok(run)
 }
 
