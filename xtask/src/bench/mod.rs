@@ -97,10 +97,24 @@ pub fn smoke() -> Report {
     let without: Vec<&str> = OURS.into_iter().filter(|test| !there(test)).collect();
     match without.is_empty() {
         true => {
-            let (figures, c_calls) = (number(&result), c_calls::overhead()?);
-            Ok(Outcome::passed(format!("{figures} figures; C over Rust: {c_calls}{}", missing(&result))))
+            let (figures, c_calls, parts) = (number(&result), c_calls::overhead()?, parts()?);
+            Ok(Outcome::passed(format!(
+                "{figures} figures; C over Rust: {c_calls}; {parts} benchmarks of parts work{}",
+                missing(&result)
+            )))
         }
         false => Err(format!("no figure of ours for {}{}", without.join(", "), missing(&result))),
+    }
+}
+
+/// Runs each benchmark of a part once, not optimised: whether they work. How many did.
+fn parts() -> Result<usize, String> {
+    let run = cargo().args(["test", "-p", "dat-bench", "--benches"]).deadline(1800);
+    let mut worked = 0;
+    run.lines(|line| worked += usize::from(line == "Success"))?;
+    match worked {
+        0 => Err("no benchmark of a part ran: `cargo test -p dat-bench --benches`".into()),
+        _ => Ok(worked),
     }
 }
 
