@@ -109,6 +109,27 @@ fn a_provider_that_crashes_is_a_verdict_and_not_a_crash() {
     );
 }
 
+#[test]
+fn a_provider_that_frees_nothing_is_told_so() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/provider_c");
+    let sources = fs::read_dir(&example).expect("there").map(|entry| entry.expect("an entry").path());
+    let sources: Vec<_> = sources.filter(|path| path.extension().is_some_and(|end| end == "c")).collect();
+    let report = |more: &[&str]| {
+        let mut all = more.to_vec();
+        all.extend(sources[1..].iter().map(|path| path.to_str().expect("text")));
+        let library = in_c(folder.path(), sources[0].to_str().expect("text"), &all);
+        dat(&["conformance", "--plugin", library.to_str().expect("text"), "--filter", "P-016", "--json"])
+    };
+    report(&["-lpthread"]).ok();
+    let header = folder.path().join("frees_nothing.h");
+    fs::write(&header, "#include <stdlib.h>\n#define free(what) (void)(what)\n").expect("written");
+    let header = header.to_str().expect("text");
+    let leaking = report(&["-lpthread", "-include", header]).failed().json();
+    let said = leaking["clauses"][0]["message"].as_str().expect("a sentence");
+    assert!(said.contains(" bytes of the heap ("), "{said}");
+}
+
 /// A file of `tests/plugins`, compiled. Linking Rust programs needs a C compiler too, so there is one.
 fn in_c(folder: &Path, file: &str, more: &[&str]) -> std::path::PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

@@ -1,5 +1,5 @@
-//! What only the system's own interface offers: memory mapped by several processes, and a signal for one thread. The
-//! only unsafe code of the suite.
+//! What only the system's own interface offers: memory mapped by several processes, a signal for one thread, how much of
+//! the allocator's memory is in use. The only unsafe code of the suite.
 #![allow(unsafe_code)]
 
 use std::fs::OpenOptions;
@@ -46,3 +46,16 @@ pub(crate) fn interrupt<T>(thread: &JoinHandle<T>) {
 }
 
 extern "C" fn nothing(_signal: libc::c_int) {}
+
+/// Bytes of the allocator's that are in use, by whatever of the process. What threads keep at hand for their next
+/// allocations counts too.
+pub(crate) fn heap() -> usize {
+    #[cfg(target_env = "gnu")]
+    {
+        // SAFETY: takes nothing; the allocator may be asked by any thread at any time.
+        let now = unsafe { libc::mallinfo2() };
+        now.uordblks + now.hblkhd
+    }
+    #[cfg(not(target_env = "gnu"))]
+    0
+}
