@@ -27,9 +27,20 @@ step conformance 420 "$BUILT/dat-conformance" --plugin "$BUILT/libdat_ibverbs.so
 step "differential programs" 180 "$BUILT/dat-differential" --plugin "$BUILT/libdat_ibverbs.so" \
     --param "device=$DEVICE" --count 100
 DAT_TEST_IBVERBS=$DEVICE step "provider tests" 240 "$TESTS" --ignored --test-threads=1
-# Against a program that knows nothing of DAT. Plain RDMA CM is all they have in common.
 address=$(ip -4 -o addr show dev "$(cat "/sys/class/infiniband/$DEVICE/ports/1/gid_attrs/ndevs/0")" |
     awk '{ sub("/.*", "", $4); print $4; exit }')
+# The same device through libfabric.
+if fi_info -p verbs -t FI_EP_MSG > /dev/null 2>&1; then
+    verbs=(--plugin "$BUILT/libdat_libfabric.so" --param fabric=verbs --param endpoint=msg
+        --param "interface=$DEVICE" --param "address=$address")
+    step "conformance over libfabric" 420 "$BUILT/dat-conformance" "${verbs[@]}" --name libfabric/verbs \
+        --scale "$SCALE" --expected "$ROOT/tests/expected/libfabric-verbs.toml" \
+        --json "$OUT/libfabric-verbs.json" --junit "$OUT/libfabric-verbs.junit.xml"
+    step "differential programs over libfabric" 120 "$BUILT/dat-differential" "${verbs[@]}" --count 30
+else
+    echo "--- conformance over libfabric: NOT RUN, libfabric has no verbs provider here (libfabric1, libfabric-bin)"
+fi
+# Against a program that knows nothing of DAT. Plain RDMA CM is all they have in common.
 export DAT_PLUGINS address
 DAT_PLUGINS=$(mktemp --suffix .toml)
 printf '[provider.ibverbs0]\nlibrary = "%s"\nparams = { device = "%s" }\n' \

@@ -63,6 +63,7 @@ pub const FI_WAIT_NONE: u32 = 0;
 pub const FI_WAIT_FD: u32 = 3;
 
 /// `enum fi_cq_format`.
+pub const FI_CQ_FORMAT_DATA: u32 = 3;
 pub const FI_CQ_FORMAT_TAGGED: u32 = 4;
 
 /// Events of an event queue.

@@ -248,6 +248,17 @@ pub struct fi_eq_err_entry {
     pub err_data_size: usize,
 }
 
+/// The first part of [`fi_cq_tagged_entry`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fi_cq_data_entry {
+    pub op_context: *mut c_void,
+    pub flags: u64,
+    pub len: usize,
+    pub buf: *mut c_void,
+    pub data: u64,
+}
+
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_cq_tagged_entry {

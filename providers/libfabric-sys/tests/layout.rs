@@ -61,6 +61,7 @@ fn rows() -> Vec<(String, usize)> {
         "struct fi_eq_err_entry" fi_eq_err_entry {
             fid, context, data, err, prov_errno, err_data, err_data_size
         }
+        "struct fi_cq_data_entry" fi_cq_data_entry { op_context, flags, len, buf, data }
         "struct fi_cq_tagged_entry" fi_cq_tagged_entry { op_context, flags, len, buf, data, tag }
         "struct fi_msg" fi_msg { msg_iov, desc, iov_count, addr, context, data }
         "struct fi_msg_tagged" fi_msg_tagged { msg_iov, desc, iov_count, addr, tag, ignore, context, data }

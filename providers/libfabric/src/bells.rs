@@ -42,6 +42,9 @@ impl Chan {
     /// Says it now, or fails.
     pub fn say(&self, st: &State, bell: Bell, arg: u32, payload: &[u8; PAYLOAD]) -> Result<(), Errno> {
         let Some(link) = &st.link else { return Err(-libc::ENOTCONN) };
+        if link.framed {
+            return self.say_in_frame(*link, bell, arg, payload);
+        }
         if link.datagrams {
             return self.dev.send_bell(link.dest, st.peer, st.peer_secret, bell, arg, payload);
         }
@@ -149,6 +152,7 @@ impl Chan {
         match (bell, st.phase) {
             (Bell::Up, Phase::Accepting) => {
                 self.came_up(st, &[]);
+                self.say_first_books(st);
                 // Messages may have overtaken the news.
                 self.take_filled(st);
                 self.pump(st, Lull::None);

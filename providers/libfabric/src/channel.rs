@@ -15,6 +15,7 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::bells::Owed;
 use crate::device::Dev;
 use crate::endpoint::{Link, MAX_SEGMENTS, Remote};
+use crate::framed::{Frames, Framing};
 use crate::memory::Mr;
 use crate::queue::Que;
 use crate::srq::{SHARE, Shared};
@@ -37,6 +38,8 @@ pub struct Chan {
     /// What tells this channel from an earlier one of its number, and its peer from a stranger.
     pub secret: u64,
     pub page: Page,
+    /// Where everything goes in frames: those.
+    pub frames: Option<Frames>,
     /// The engine has closed it: no event of it is handed out.
     pub silent: AtomicBool,
     /// The peer has said something since this was last looked at.
@@ -77,6 +80,7 @@ pub struct State {
     pub peer_page: Remote,
     pub requests: Ring<crate::work::Request>,
     pub recvs: Ring<Recv>,
+    pub framing: Framing,
     /// Operations libfabric has: all, and requests alone.
     pub inflight: u32,
     pub requests_out: u32,
@@ -153,10 +157,10 @@ impl Chan {
         dev: &Arc<Dev>,
         id: u32,
         attr: &ChannelAttr,
-        send: Option<Arc<Que>>,
-        recv: Option<Arc<Que>>,
+        [send, recv]: [Option<Arc<Que>>; 2],
         srq: Option<Arc<Shared>>,
         page: Page,
+        mut frames: Option<Frames>,
     ) -> Result<Arc<Chan>, Failure> {
         let full = || {
             Failure::new(Status::NO_RESOURCE, format!("{}: new channel: out of memory", dev.params.ia_name))
@@ -176,6 +180,7 @@ impl Chan {
             peer_page: Remote { addr: 0, key: 0 },
             requests: requests.ok_or_else(full)?,
             recvs: recvs.ok_or_else(full)?,
+            framing: Framing::default(),
             inflight: 0,
             requests_out: 0,
             reads: 0,
@@ -203,6 +208,9 @@ impl Chan {
             let mut state = state;
             state.requests.owned_by(this.as_ptr());
             state.recvs.owned_by(this.as_ptr());
+            if let Some(frames) = &mut frames {
+                frames.owned_by(this.as_ptr());
+            }
             Chan {
                 dev: dev.clone(),
                 id,
@@ -212,6 +220,7 @@ impl Chan {
                 srq,
                 secret: dev.regions.random(),
                 page,
+                frames,
                 silent: AtomicBool::new(false),
                 heard: AtomicBool::new(true),
                 listed: AtomicBool::new(false),
@@ -233,8 +242,11 @@ impl Chan {
 
     /// What the peer is told in the handshake.
     pub fn hello(&self, st: &mut State, kind: Kind, qos: u32) -> Hello {
-        st.told = st.books;
-        st.owed.room = false;
+        // A short handshake does not say what is posted.
+        if !self.dev.fabric.limits.framed {
+            st.told = st.books;
+            st.owed.room = false;
+        }
         let (page, key) =
             if st.link.is_some_and(|link| link.datagrams) { (self.secret, 0) } else { self.page.remote() };
         let (Books { posted, room, .. }, shared) = (st.books, self.srq.is_some());
@@ -264,6 +276,13 @@ impl Chan {
         st.phase = Phase::Up;
         self.heard.store(true, Ordering::Relaxed);
         self.event(EventKind::ESTABLISHED, data);
+    }
+
+    /// After a short handshake: what is posted.
+    pub fn say_first_books(&self, st: &mut State) {
+        if self.dev.fabric.limits.framed {
+            st.owed.credit = true;
+        }
     }
 
     /// The connection, or the attempt, is over: everything stops, the engine is told `kind`, the peer `farewell`.
@@ -308,6 +327,8 @@ impl Chan {
                     }
                 }
                 self.dev.hurry();
+            } else if self.says_farewell(st) {
+                self.list();
             } else {
                 st.link = None;
                 self.dev.bury(link);
@@ -319,13 +340,16 @@ impl Chan {
     /// Whether, once stopped, libfabric has let go of the application's memory: a connected endpoint has as soon as it
     /// is shut down, a shared one when it handed back the operations.
     pub fn settled(&self, st: &State) -> bool {
-        !st.link.is_some_and(|link| link.datagrams) || st.inflight == 0
+        st.link.is_none_or(|link| link.datagrams && st.inflight == 0)
     }
 
     fn say_goodbye(&self, st: &mut State, farewell: Farewell) {
         if matches!(st.phase, Phase::Up | Phase::Accepting | Phase::Leaving(_)) {
             // What the peer's completions depend on goes first.
             self.say_what_is_owed(st, true);
+            if st.link.is_some_and(|link| link.framed) {
+                return self.say_farewell(st, farewell);
+            }
             let said = self.say(st, Bell::Bye, farewell.code(), &[0; PAYLOAD]);
             if let (Err(_), Some(link), Some(datagrams)) = (said, st.link, &self.dev.datagrams) {
                 // The channel is gone by the time the fabric takes it.
@@ -381,7 +405,11 @@ impl Chan {
             }
             st = self.lock();
             if Instant::now() >= deadline {
-                tracing::error!(channel = self.id, "a transfer of a closed channel does not end");
+                if self.says_farewell(&st) {
+                    self.let_go(&mut st);
+                } else {
+                    tracing::error!(channel = self.id, "a transfer of a closed channel does not end");
+                }
                 break;
             }
         }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::mem::size_of;
+use std::net::{SocketAddr, UdpSocket};
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -81,13 +82,20 @@ impl Dev {
         if let Some(datagrams) = &self.datagrams {
             return datagrams.connect(self, chan, st, to, param);
         }
-        let link = self.open_endpoint(&self.fabric.info, chan)?;
+        let raw = Raw::from(to);
+        if self.fabric.limits.framed {
+            self.look_for_route(to)?;
+        }
+        let link = match self.fabric.limits.framed {
+            false => self.open_endpoint(&self.fabric.info, chan, st)?,
+            // Those that connect by RDMA CM look for a way when the endpoint is made.
+            true => self.open_endpoint(&self.fabric.info.towards(&raw)?, chan, st).map_err(no_way)?,
+        };
         st.link = Some(link);
         chan.start_recvs(st);
         let mut hello = Vec::with_capacity(512);
-        chan.hello(st, Kind::Request, param.qos).encode(param.data, &mut hello);
+        self.write_hello(&chan.hello(st, Kind::Request, param.qos), param.data, &mut hello);
         st.phase = Phase::Connecting;
-        let raw = Raw::from(to);
         // SAFETY: an open endpoint, an address of the fabric's format, connection data of this length.
         let result =
             unsafe { fi_connect(link.ep, raw.bytes().as_ptr().cast(), hello.as_ptr().cast(), hello.len()) };
@@ -123,8 +131,15 @@ impl Dev {
                 format!("{}: accept: there is no unanswered request {request}", self.params.ia_name);
             return Err(Failure::new(Status::INVALID, message));
         };
-        let link = match self.open_endpoint(&asked.info, chan) {
+        let link = match self.open_endpoint(&asked.info, chan, st) {
             Ok(link) => link,
+            // RDMA CM's side of the request belonged to the endpoint and is gone with it. Mostly the peer is gone.
+            Err(failure) if self.fabric.limits.framed => {
+                tracing::debug!(%failure, "a request cannot be accepted");
+                st.phase = Phase::Accepting;
+                chan.end(st, EventKind::ACCEPT_FAILED, &[], None);
+                return Ok(());
+            }
             Err(failure) => {
                 // The request can still be answered otherwise.
                 self.connector.requests.lock().insert(request, asked);
@@ -136,7 +151,7 @@ impl Dev {
         chan.greet(st, &asked.hello);
         chan.start_recvs(st);
         let mut hello = Vec::with_capacity(512);
-        chan.hello(st, Kind::Accept, 0).encode(data, &mut hello);
+        self.write_hello(&chan.hello(st, Kind::Accept, 0), data, &mut hello);
         st.phase = Phase::Accepting;
         // SAFETY: an open endpoint made from the request, connection data of this length.
         let result = unsafe { fi_accept(link.ep, hello.as_ptr().cast(), hello.len()) };
@@ -170,7 +185,7 @@ impl Dev {
     fn turn_away(&self, info: &Info, kind: Kind, data: &[u8]) {
         let hello = Hello { kind, chan: 0, qos: 0, posted: 0, room: 0, page: 0, key: 0, shared: false };
         let mut bytes = Vec::with_capacity(512);
-        hello.encode(data, &mut bytes);
+        self.write_hello(&hello, data, &mut bytes);
         // The listener may be closed; a refusal is sent through any passive endpoint.
         if let Err(failure) = self.with_passive(|pep| {
             // SAFETY: a request's handle, used up by this call; connection data of this length.
@@ -187,21 +202,53 @@ impl Dev {
         unsafe {
             let result = fi_passive_ep(self.fabric.fabric, self.fabric.info.head, &mut pep, ptr::null_mut());
             self.fabric.check("fi_passive_ep", result)?;
-            let result = f(pep);
+            // Some lock the event queue for a refusal.
+            let result = match fi_bind(pep.cast(), self.fabric.eq.cast(), 0) {
+                0 => f(pep),
+                error => error,
+            };
             fi_close(pep.cast());
             self.fabric.check("fi_reject", result)
         }
     }
 
-    fn open_endpoint(&self, info: &Info, chan: &Arc<Chan>) -> Result<Link, Failure> {
+    /// Fails if no way leads to an address from this device's own, as the system's routes have it: RDMA CM takes any host
+    /// for a neighbour, and waits for it for a minute.
+    fn look_for_route(&self, to: SocketAddr) -> Result<(), Failure> {
+        let Some(own) = self.fabric.ip() else { return Ok(()) };
+        let way = UdpSocket::bind((own, 0)).and_then(|socket| socket.connect(to));
+        way.map_err(|error| {
+            let message = format!("{}: connect to {to}: no way leads there: {error}", self.params.ia_name);
+            Failure::new(Status::UNREACHABLE, message)
+        })
+    }
+
+    fn write_hello(&self, hello: &Hello, data: &[u8], out: &mut Vec<u8>) {
+        match self.fabric.limits.framed {
+            false => hello.encode(data, out),
+            true => hello.encode_short(data, out),
+        }
+    }
+
+    fn read_hello<'a>(&self, bytes: &'a [u8]) -> Option<(Hello, &'a [u8])> {
+        match self.fabric.limits.framed {
+            false => Hello::decode(bytes),
+            true => Hello::decode_short(bytes),
+        }
+    }
+
+    fn open_endpoint(&self, info: &Info, chan: &Arc<Chan>, st: &mut State) -> Result<Link, Failure> {
         let fabric = &self.fabric;
+        let framed = fabric.limits.framed;
+        // In frames every completion counts, and those nobody asked for say that they are nobody's.
+        let selective = if framed { 0 } else { FI_SELECTIVE_COMPLETION };
         let mut ep = ptr::null_mut();
         // SAFETY: open objects; an endpoint that was not finished is closed before anything uses it.
         unsafe {
             fabric.check("fi_endpoint", fi_endpoint(fabric.domain, info.head, &mut ep, ptr::null_mut()))?;
             let rest = [
                 fi_bind(ep.cast(), fabric.eq.cast(), 0),
-                fi_bind(ep.cast(), fabric.cq.cast(), FI_TRANSMIT | FI_RECV | FI_SELECTIVE_COMPLETION),
+                fi_bind(ep.cast(), fabric.cq.cast(), FI_TRANSMIT | FI_RECV | selective),
             ];
             let enabled = match rest.iter().find(|result| **result != 0) {
                 Some(error) => *error,
@@ -212,8 +259,13 @@ impl Dev {
                 return Err(failure);
             }
         }
+        let link = Link { ep, dest: FI_ADDR_UNSPEC, datagrams: false, framed, tag_out: 0, tag_in: 0 };
+        if framed && let Err(failure) = chan.post_frames(st, link) {
+            self.bury(link);
+            return Err(failure);
+        }
         self.connector.endpoints.lock().insert(ep as usize, chan.clone());
-        Ok(Link { ep, dest: FI_ADDR_UNSPEC, datagrams: false, tag_out: 0, tag_in: 0 })
+        Ok(link)
     }
 
     /// An endpoint is not used any more. It is shut down now, so that it touches no memory, and closed soon.
@@ -310,7 +362,7 @@ impl Dev {
         let data = if entry.err_data == data.as_mut_ptr().cast() { &data[..said] } else { &[][..] };
         let Some(chan) = self.endpoint_of(entry.fid) else { return true };
         let mut st = chan.lock();
-        let refusal = Hello::decode(data);
+        let refusal = self.read_hello(data);
         tracing::debug!(error = entry.err, refusal = refusal.is_some(), "a connection is not made, or lost");
         match (st.phase, refusal) {
             (Phase::Connecting, Some((Hello { kind: Kind::Reject, .. }, data))) => {
@@ -337,9 +389,12 @@ impl Dev {
             return;
         }
         // The event's info is the reader's to free.
-        let info = Info { library: self.fabric.library, head: head.info };
+        let mut info = Info { library: self.fabric.library, head: head.info };
+        if self.fabric.limits.framed {
+            info.fit_to_frames();
+        }
         let listener = self.connector.listeners.lock().get(&(head.fid as usize)).copied();
-        let hello = Hello::decode(data).filter(|(hello, _)| hello.kind == Kind::Request);
+        let hello = self.read_hello(data).filter(|(hello, _)| hello.kind == Kind::Request);
         let (Some((user, port)), Some((hello, data))) = (listener, hello) else {
             tracing::warn!("a connection request that is none of ours is refused");
             return self.turn_away(&info, Kind::Refuse, &[]);
@@ -364,10 +419,11 @@ impl Dev {
         if st.phase != Phase::Connecting {
             return;
         }
-        match Hello::decode(data) {
+        match self.read_hello(data) {
             Some((hello, data)) if hello.kind == Kind::Accept => {
                 chan.greet(&mut st, &hello);
                 st.owed.up = true;
+                chan.say_first_books(&mut st);
                 chan.came_up(&mut st, data);
                 chan.pump(&mut st, Lull::Long);
             }
@@ -413,10 +469,20 @@ impl Connector {
         let _reading = self.reading.lock();
         let rest: Vec<Arc<Chan>> = self.endpoints.lock().drain().map(|(_, chan)| chan).collect();
         for chan in rest {
-            chan.stop(&mut chan.lock());
+            let mut st = chan.lock();
+            chan.stop(&mut st);
+            chan.let_go(&mut st);
         }
         dev.close_dead();
     }
+}
+
+/// An endpoint could not be made because no way leads there.
+fn no_way(mut failure: Failure) -> Failure {
+    if failure.status != Status::NO_RESOURCE {
+        failure.status = Status::UNREACHABLE;
+    }
+    failure
 }
 
 /// `FI_TRANSMIT` is another name of this.

@@ -138,7 +138,8 @@ impl Datagrams {
     }
 
     fn link(&self, dest: fi_addr_t, chan: &Chan) -> Link {
-        Link { ep: self.main.ep, dest, datagrams: true, tag_out: 0, tag_in: tag_of(chan.id, chan.secret) }
+        let tag_in = tag_of(chan.id, chan.secret);
+        Link { ep: self.main.ep, dest, datagrams: true, framed: false, tag_out: 0, tag_in }
     }
 
     /// The table's number for an address, entered when it is new.

@@ -18,8 +18,9 @@ use rustix::event::epoll;
 use crate::channel::{Chan, Page, Phase};
 use crate::connect::Connector;
 use crate::datagrams::Datagrams;
-use crate::fabric::Fabric;
+use crate::fabric::{CQ_SIZE, Fabric};
 use crate::flow::Lull;
+use crate::framed::{FRAMES_IN, Frames};
 use crate::memory::{Mr, Regions, Removed};
 use crate::owner::Owner;
 use crate::params::{Endpoint, Params, Progress};
@@ -27,7 +28,7 @@ use crate::progress::Reader;
 use crate::queue::{Que, WATCHERS};
 use crate::srq::Shared;
 use crate::windows::Windows;
-use crate::wire::{HELLO, MAX_CHANS};
+use crate::wire::{HELLO, MAX_CHANS, SHORT_DATA, SHORT_HELLO};
 
 /// An open interface adapter.
 pub struct FabricDevice(Arc<Dev>);
@@ -192,12 +193,21 @@ impl Dev {
         format!("libfabric {} over {}", kind, self.params.fabric)
     }
 
+    /// Connections there may be: as many as the fabric's completion queue has room for, too.
+    pub fn max_channels(&self) -> u32 {
+        let most = if self.fabric.limits.framed { CQ_SIZE as u32 / FRAMES_IN / 2 } else { u32::MAX };
+        self.params.max_channels.min(most)
+    }
+
     pub fn max_message(&self) -> u64 {
         self.fabric.limits.max_message.min(1 << 31)
     }
 
     pub fn max_private_data(&self) -> usize {
         match self.params.endpoint {
+            Endpoint::Msg if self.fabric.limits.framed => {
+                self.fabric.limits.cm_data.saturating_sub(SHORT_HELLO).min(SHORT_DATA)
+            }
             Endpoint::Msg => self.fabric.limits.cm_data.saturating_sub(HELLO),
             Endpoint::Rdm => dat_plugin::MAX_PRIVATE_DATA,
         }
@@ -519,15 +529,15 @@ impl Chan {
 }
 
 impl Dev {
-    fn new_chan(
+    pub fn new_chan(
         self: &Arc<Dev>,
         attr: &ChannelAttr,
-        send: Option<Arc<Que>>,
-        recv: Option<Arc<Que>>,
+        queues: [Option<Arc<Que>>; 2],
         srq: Option<Arc<Shared>>,
     ) -> Result<Arc<Chan>, Failure> {
         let page = Page::new(|addr, len| match self.params.endpoint {
             Endpoint::Rdm => Ok(None),
+            Endpoint::Msg if self.fabric.limits.framed => Ok(None),
             Endpoint::Msg => {
                 let key = self.regions.secret(self.fabric.limits.mr_key_size);
                 let rights = libfabric_sys::consts::FI_REMOTE_WRITE;
@@ -542,6 +552,10 @@ impl Dev {
                 )
             }
         })?;
+        let frames = match self.fabric.limits.framed {
+            true => Some(Frames::new(&self.fabric, &self.regions)?),
+            false => None,
+        };
         let mut chans = self.chans.lock();
         let id = loop {
             let id = self.next_chan.fetch_add(1, Ordering::Relaxed) & (MAX_CHANS - 1);
@@ -549,7 +563,7 @@ impl Dev {
                 break id;
             }
         };
-        let chan = Chan::new(self, id, attr, send, recv, srq, page)?;
+        let chan = Chan::new(self, id, attr, queues, srq, page, frames)?;
         chans.insert(id, chan.clone());
         Ok(chan)
     }

@@ -26,6 +26,8 @@ pub struct Link {
     /// With datagrams: the peer's address.
     pub dest: fi_addr_t,
     pub datagrams: bool,
+    /// Everything but one-sided operations goes in frames ([`crate::framed`]).
+    pub framed: bool,
     /// With datagrams: the tag of messages to the peer, and of those to here.
     pub tag_out: u64,
     pub tag_in: u64,

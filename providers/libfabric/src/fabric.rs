@@ -17,8 +17,10 @@ use libfabric_sys::types::*;
 use libfabric_sys::{Library, consts};
 
 use crate::address::Raw;
+use crate::framed::{FRAMES_IN, FRAMES_OUT};
 use crate::params::{Endpoint, Family, Params};
 use crate::status;
+use crate::wire::{Head, PAYLOAD};
 
 /// The interface this was written for; newer libraries offer it too.
 pub const API: u32 = consts::fi_version(1, 17);
@@ -154,19 +156,39 @@ impl Info {
     /// A copy with another source address.
     pub fn at(&self, addr: &Raw) -> Result<Info, Failure> {
         let copy = self.copy_of(self.first())?;
+        let bytes = c_copy(addr)?;
         // SAFETY: the copy is this function's; addresses are freed by the library, so they are the C library's.
         unsafe {
             let info = &mut *copy.head;
-            let bytes = libc::malloc(addr.bytes().len().max(1));
-            if bytes.is_null() {
-                return Err(Failure::new(Status::NO_RESOURCE, "an address: out of memory"));
-            }
-            ptr::copy_nonoverlapping(addr.bytes().as_ptr(), bytes.cast(), addr.bytes().len());
             libc::free(info.src_addr);
             info.src_addr = bytes;
             info.src_addrlen = addr.bytes().len();
         }
         Ok(copy)
+    }
+
+    /// A copy with another destination address.
+    pub fn towards(&self, addr: &Raw) -> Result<Info, Failure> {
+        let copy = self.copy_of(self.first())?;
+        let bytes = c_copy(addr)?;
+        // SAFETY: as above.
+        unsafe {
+            let info = &mut *copy.head;
+            libc::free(info.dest_addr);
+            info.dest_addr = bytes;
+            info.dest_addrlen = addr.bytes().len();
+        }
+        Ok(copy)
+    }
+
+    /// Has endpoints made of it hold no more than frames need: each is given room in the completion queue.
+    pub fn fit_to_frames(&mut self) {
+        // SAFETY: an entry of the library's with all attributes, which only this value knows.
+        unsafe {
+            let (tx, rx) = (&mut *(*self.head).tx_attr, &mut *(*self.head).rx_attr);
+            rx.size = rx.size.min(FRAMES_IN as usize);
+            tx.size = tx.size.min(4 * FRAMES_OUT as usize);
+        }
     }
 
     pub fn first(&self) -> &fi_info {
@@ -177,6 +199,20 @@ impl Info {
     pub fn iter(&self) -> impl Iterator<Item = &fi_info> {
         // SAFETY: a list of the library's, which ends with null.
         std::iter::successors(unsafe { self.head.as_ref() }, |info| unsafe { info.next.as_ref() })
+    }
+}
+
+/// An address in memory of the C library's.
+fn c_copy(addr: &Raw) -> Result<*mut c_void, Failure> {
+    let len = addr.bytes().len();
+    // SAFETY: as much memory as is copied.
+    unsafe {
+        let bytes = libc::malloc(len.max(1));
+        if bytes.is_null() {
+            return Err(Failure::new(Status::NO_RESOURCE, "an address: out of memory"));
+        }
+        ptr::copy_nonoverlapping(addr.bytes().as_ptr(), bytes.cast(), len);
+        Ok(bytes)
     }
 }
 
@@ -227,6 +263,15 @@ pub struct Limits {
     /// Writes may complete when their bytes are in the peer's memory, rather than on their way.
     pub delivery: bool,
     pub atomics: bool,
+    /// Immediate data is too little for the books of a connection, or uses a receive: frames hold them.
+    pub framed: bool,
+}
+
+impl Limits {
+    /// Bytes of an entry of a completion queue.
+    pub fn entry_size(&self) -> usize {
+        if self.framed { size_of::<fi_cq_data_entry>() } else { size_of::<fi_cq_tagged_entry>() }
+    }
 }
 
 /// The objects of a device.
@@ -254,12 +299,15 @@ unsafe impl Send for Fabric {}
 unsafe impl Sync for Fabric {}
 
 /// Entries of the completion queue.
-const CQ_SIZE: usize = 8192;
+pub const CQ_SIZE: usize = 8192;
 
 impl Fabric {
     pub fn open(library: &'static Library, params: &Params) -> Result<Fabric, Failure> {
-        let info = Info::ask(library, params)?.choose(params)?;
+        let mut info = Info::ask(library, params)?.choose(params)?;
         let mut limits = limits_of(info.first(), params)?;
+        if limits.framed {
+            info.fit_to_frames();
+        }
         limits.delivery = Info::ask_for(library, params, 0, FI_DELIVERY_COMPLETE).is_ok();
         let mut this = Fabric {
             library,
@@ -313,6 +361,9 @@ impl Fabric {
             }
         }
         this.limits.atomics = this.info.first().caps & FI_ATOMIC != 0 && this.has_atomics();
+        if this.limits.framed {
+            this.limits.cm_data = this.cm_data().unwrap_or(this.limits.cm_data);
+        }
         Ok(this)
     }
 
@@ -321,7 +372,7 @@ impl Fabric {
         let mut attr = fi_cq_attr {
             size,
             flags: 0,
-            format: FI_CQ_FORMAT_TAGGED,
+            format: if self.limits.framed { FI_CQ_FORMAT_DATA } else { FI_CQ_FORMAT_TAGGED },
             wait_obj: FI_WAIT_FD,
             signaling_vector: 0,
             wait_cond: 0,
@@ -411,7 +462,36 @@ impl Fabric {
         }
     }
 
+    /// Bytes of connection data, as a passive endpoint says.
+    fn cm_data(&self) -> Option<usize> {
+        let (mut pep, mut size, mut len) = (ptr::null_mut(), 0usize, size_of::<usize>());
+        // SAFETY: open objects; room for the answer, whose size is said. A passive endpoint begins as any other.
+        unsafe {
+            if fi_passive_ep(self.fabric, self.info.head, &mut pep, ptr::null_mut()) != 0 {
+                return None;
+            }
+            let value = ptr::from_mut(&mut size).cast();
+            let result = fi_getopt(pep.cast(), FI_OPT_ENDPOINT, FI_OPT_CM_DATA_SIZE, value, &mut len);
+            fi_close(pep.cast());
+            (result == 0).then_some(size)
+        }
+    }
+
+    /// The error a failed operation says. Verbs says the same of all but those that were taken back, and its own status.
+    pub fn errno_of(&self, error: &fi_cq_err_entry) -> i32 {
+        if self.is_verbs() && error.err == libc::EIO { status::of_verbs(error.prov_errno) } else { error.err }
+    }
+
+    fn is_verbs(&self) -> bool {
+        // SAFETY: an entry of the library's has all attributes.
+        text(unsafe { (*self.info.first().fabric_attr).prov_name }).starts_with("verbs")
+    }
+
     fn has_atomics(&self) -> bool {
+        // Verbs took the addresses of operands for their values until 2.5.
+        if self.is_verbs() && self.library.version() < (2, 5) {
+            return false;
+        }
         [(FI_SUM, FI_FETCH_ATOMIC), (FI_CSWAP, FI_COMPARE_ATOMIC)].into_iter().all(|(op, flag)| {
             let mut attr = fi_atomic_attr { count: 0, size: 0 };
             // SAFETY: open domain, room for the answer.
@@ -448,19 +528,15 @@ fn limits_of(info: &fi_info, params: &Params) -> Result<Limits, Failure> {
         let message = format!("{}: fabric {:?} {why}", params.ia_name, params.fabric);
         Err(Failure::new(Status::NOT_SUPPORTED, message))
     };
-    if domain.cq_data_size < 8 {
+    let both = info.mode | tx.mode | rx.mode | domain.mode;
+    let little = domain.cq_data_size < 8 || both & FI_RX_CQ_DATA != 0 || params.frames;
+    if little && params.endpoint == Endpoint::Rdm {
         return refuse(format!(
-            "carries {} bytes of immediate data; 8 are needed for the books of a connection{}",
-            domain.cq_data_size,
-            if params.fabric.starts_with("verbs") {
-                " (use the ibverbs provider, or verbs;ofi_rxm)"
-            } else {
-                ""
-            },
+            "carries {} bytes of immediate data; with datagrams 8 are needed for the books of a connection",
+            domain.cq_data_size
         ));
     }
-    let both = info.mode | tx.mode | rx.mode | domain.mode;
-    if both & !(FI_CONTEXT | FI_CONTEXT2) != 0 {
+    if both & !(FI_CONTEXT | FI_CONTEXT2 | FI_RX_CQ_DATA) != 0 {
         return refuse(format!("asks for mode bits {both:#x}, which this provider does not have"));
     }
     if domain.mr_mode & FI_MR_RAW != 0 {
@@ -472,10 +548,19 @@ fn limits_of(info: &fi_info, params: &Params) -> Result<Limits, Failure> {
     if tx.msg_order & FI_ORDER_SAS == 0 {
         return refuse("does not keep messages in order (FI_ORDER_SAS)".into());
     }
+    let iov = tx.iov_limit.min(rx.iov_limit);
+    if little && (tx.inject_size < Head::SIZE + PAYLOAD || iov < 2) {
+        return refuse(format!(
+            "injects {} bytes and has {iov} segments; frames need {} and 2",
+            tx.inject_size,
+            Head::SIZE + PAYLOAD
+        ));
+    }
     Ok(Limits {
         mr_mode: domain.mr_mode,
         mr_key_size: domain.mr_key_size,
-        iov: tx.iov_limit.min(rx.iov_limit),
+        iov,
+        framed: little,
         max_message: ep.max_msg_size as u64,
         cm_data: 256,
         delivery: false,

@@ -163,6 +163,9 @@ impl Chan {
             return self.end(st, EventKind::DISCONNECTED, &[], None);
         }
         if st.phase == Phase::Stopped {
+            if self.still_says_farewell(st) {
+                self.list();
+            }
             return self.finish_ending(st);
         }
         if st.link.is_some() {
@@ -211,7 +214,7 @@ impl Chan {
     /// Hands out the last event of a channel that waited for libfabric to let go.
     pub fn finish_ending(&self, st: &mut State) {
         self.give_back(st);
-        if st.inflight == 0
+        if self.settled(st)
             && let Some(event) = st.owed.ending.take()
         {
             self.dev.event(self.arc(), *event);
@@ -224,7 +227,7 @@ impl Chan {
         while st.recvs.next != st.recvs.tail {
             let count = st.recvs.next;
             let recv = *st.recvs.slot(count);
-            if !recv.poisoned {
+            if !recv.poisoned && !link.framed {
                 let local = Local {
                     segs: st.recvs.segs(count),
                     regions: &self.dev.regions,
@@ -324,11 +327,15 @@ impl Chan {
         let imm = (request.opcode != Opcode::SEND).then_some(request.imm);
         let mark = Mark { solicited: request.flags.contains(PostFlag::SOLICITED), imm, rest };
         let Some(link) = st.link else { return Err(Blocked::Waits) };
-        let segs = if announces { &[][..] } else { st.requests.segs(count) };
-        link.send(
-            &Local { segs, regions: &self.dev.regions, context: st.requests.context(count) },
-            mark.encode(),
-        )?;
+        if link.framed {
+            self.send_in_frames(st, count, mark.encode(), announces)?;
+            st.requests.slot_mut(count).stage = Stage::Started;
+        } else {
+            let segs = if announces { &[][..] } else { st.requests.segs(count) };
+            let local = Local { segs, regions: &self.dev.regions, context: st.requests.context(count) };
+            link.send(&local, mark.encode())?;
+            self.started(st, count);
+        }
         if let Rest::Books { posted, consumed } = rest {
             st.told.posted = posted;
             st.told.consumed = consumed;
@@ -338,7 +345,6 @@ impl Chan {
         st.sent = seq.wrapping_add(1);
         st.asking = false;
         st.go = None;
-        self.started(st, count);
         st.requests.slot_mut(count).seq = seq;
         Ok(())
     }
@@ -500,14 +506,15 @@ impl Chan {
         match role {
             Role::Request => self.on_request(&mut st, index, result.err()),
             Role::Recv => self.on_recv(&mut st, index, result),
-            Role::FrameIn | Role::FrameOut => {}
+            Role::FrameIn => self.on_frame_in(&mut st, index, result.map(|(len, _)| len)),
+            Role::FrameOut => self.on_frame_out(&mut st, index, result.err()),
         }
         if st.phase == Phase::Stopped {
             self.finish_ending(&mut st);
         }
     }
 
-    fn on_request(&self, st: &mut State, index: u32, error: Option<Errno>) {
+    pub fn on_request(&self, st: &mut State, index: u32, error: Option<Errno>) {
         st.requests_out = st.requests_out.saturating_sub(1);
         let Some(count) = st.requests.count_of(index) else { return };
         let slot = st.requests.slot_mut(count);
@@ -543,7 +550,7 @@ impl Chan {
         !matches!(st.phase, Phase::Up) || (!datagrams && errno == libc::ECANCELED)
     }
 
-    fn on_recv(&self, st: &mut State, index: u32, result: Result<(usize, u64), Errno>) {
+    pub fn on_recv(&self, st: &mut State, index: u32, result: Result<(usize, u64), Errno>) {
         if !matches!(st.phase, Phase::Up | Phase::Accepting | Phase::Leaving(_)) {
             return;
         }

@@ -3,7 +3,7 @@
 //! # How it works
 //! A connection is an endpoint of its own (`endpoint = "msg"`), or a peer's address and a tag on the device's only
 //! endpoint (`"rdm"`). Messages are libfabric's messages, written and read memory is libfabric's RMA; nothing is copied
-//! here. What libfabric does not promise on all fabrics is agreed upon between the two devices, in the immediate data of
+//! here, except where a fabric's immediate data is too little (`framed.rs`). What libfabric does not promise on all fabrics is agreed upon between the two devices, in the immediate data of
 //! messages and in doorbells (`bells.rs`):
 //!
 //! - **Credit.** A message is sent when the peer has a receive for it, so none ever waits inside the fabric, where it
@@ -31,6 +31,7 @@ mod device;
 mod endpoint;
 mod fabric;
 mod flow;
+mod framed;
 mod frames;
 mod knock;
 mod listener;

@@ -25,6 +25,8 @@ pub struct Params {
     /// Whether the last byte of a write appears after all others.
     pub last_byte_last: bool,
     pub max_channels: u32,
+    /// Whether connected endpoints use frames whatever the fabric has.
+    pub frames: bool,
 }
 
 /// Kind of endpoint.
@@ -64,6 +66,7 @@ const KNOWN: &[&str] = &[
     "linger_ms",
     "last_byte_last",
     "max_channels",
+    "frames",
 ];
 
 impl Params {
@@ -112,6 +115,11 @@ impl Params {
             "on" => true,
             _ => return Err(bad("last_byte_last", "on or off is needed")),
         };
+        let frames = match word("frames", "auto").as_str() {
+            "auto" => false,
+            "on" => true,
+            _ => return Err(bad("frames", "auto or on is needed")),
+        };
         let keepalive = config.get("keepalive_ms", 15_000u64)?;
         let max_channels = config.get("max_channels", 8192u32)?;
         if max_channels == 0 || max_channels >= crate::wire::MAX_CHANS {
@@ -129,6 +137,7 @@ impl Params {
             linger: Duration::from_millis(config.get("linger_ms", 500u64)?),
             last_byte_last,
             max_channels,
+            frames,
         })
     }
 }
@@ -159,6 +168,7 @@ mod tests {
             ("progress", "fast"),
             ("last_byte_last", "perhaps"),
             ("max_channels", "0"),
+            ("frames", "off"),
             ("keepalive_ms", "soon"),
             ("keepalive", "5"),
         ];

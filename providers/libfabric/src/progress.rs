@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use libfabric_sys::consts::*;
 use libfabric_sys::inline::{fi_cq_read, fi_cq_readerr};
-use libfabric_sys::types::{cq_err_room, fi_cq_err_entry, fi_cq_tagged_entry};
+use libfabric_sys::types::{cq_err_room, fi_cq_data_entry, fi_cq_err_entry, fi_cq_tagged_entry};
 
 use crate::device::Dev;
 use crate::wire::read_doorbell;
@@ -50,9 +50,10 @@ impl Dev {
         // SAFETY: room for `BATCH` entries of the format the queue was opened with.
         let count = unsafe { fi_cq_read(self.fabric.cq, reader.entries.as_mut_ptr().cast(), BATCH) };
         if count > 0 {
-            for entry in &reader.entries[..count as usize] {
-                // SAFETY: libfabric filled so many.
-                self.on_completion(unsafe { entry.assume_init_ref() });
+            let first = reader.entries.as_ptr().cast::<u8>();
+            for at in 0..count as usize {
+                // SAFETY: libfabric filled so many, of the size of the queue's format, which begins so.
+                self.on_completion(unsafe { &*first.add(at * self.fabric.limits.entry_size()).cast() });
             }
             return count as usize;
         }
@@ -93,12 +94,12 @@ impl Dev {
         if entry.flags & FI_REMOTE_WRITE == 0 && !entry.op_context.is_null() {
             // SAFETY: operations are given contexts of channels and frames, which live as long as operations are out.
             let context = unsafe { Context::from_ptr(entry.op_context) };
-            self.hand_over(context, Err(entry.err.abs().max(1)), 0);
+            self.hand_over(context, Err(self.fabric.errno_of(entry).abs().max(1)), 0);
         }
         1
     }
 
-    fn on_completion(&self, entry: &fi_cq_tagged_entry) {
+    fn on_completion(&self, entry: &fi_cq_data_entry) {
         if entry.flags & FI_REMOTE_WRITE != 0 {
             // A peer's doorbell; its context means nothing.
             if let Some((bell, id, arg)) = read_doorbell(entry.data)
@@ -121,12 +122,12 @@ impl Dev {
 
     fn hand_over(&self, context: &Context, result: Result<usize, i32>, data: u64) {
         match (context.role, context.chan()) {
-            (Role::FrameIn, _) => {
+            (Role::FrameIn, None) => {
                 if let Some(datagrams) = &self.datagrams {
                     datagrams.on_frame_in(self, context.index, result);
                 }
             }
-            (Role::FrameOut, _) => {
+            (Role::FrameOut, None) => {
                 if let Some(datagrams) = &self.datagrams {
                     datagrams.on_frame_out(self, context.index, result.err());
                 }

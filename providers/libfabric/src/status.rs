@@ -56,6 +56,20 @@ const TABLE: [Row; 33] = [
     row(consts::FI_ENORX, Status::NO_RESOURCE, EventKind::REFUSED, CompletionStatus::NOT_READY),
 ];
 
+/// What a status of a verbs work completion is as an error number.
+pub fn of_verbs(status: i32) -> i32 {
+    match status {
+        1 => libc::EMSGSIZE,
+        4 => libc::EFAULT,
+        5 => libc::ECANCELED,
+        9 | 11 => libc::EREMOTEIO,
+        10 => libc::EACCES,
+        12 => libc::ETIMEDOUT,
+        13 => consts::FI_ENORX,
+        _ => libc::EIO,
+    }
+}
+
 fn find(errno: i32) -> Option<&'static Row> {
     let errno = errno.checked_abs()?;
     TABLE.iter().find(|row| row.errno == errno)
@@ -91,6 +105,23 @@ mod tests {
         for (at, row) in TABLE.iter().enumerate() {
             let twice = TABLE[at + 1..].iter().any(|other| other.errno == row.errno);
             assert!(!twice, "error {} has two rows", row.errno);
+        }
+    }
+
+    #[test]
+    fn verbs_failures_mean_what_they_do_to_the_provider_of_verbs() {
+        let known = [
+            (1, CompletionStatus::LOCAL_LENGTH),
+            (4, CompletionStatus::LOCAL_ACCESS),
+            (9, CompletionStatus::REMOTE_ERROR),
+            (10, CompletionStatus::REMOTE_ACCESS),
+            (11, CompletionStatus::REMOTE_ERROR),
+            (12, CompletionStatus::TRANSPORT),
+            (13, CompletionStatus::NOT_READY),
+            (20, CompletionStatus::TRANSPORT),
+        ];
+        for (status, meaning) in known {
+            assert_eq!(of_completion(of_verbs(status)), meaning, "work completion status {status}");
         }
     }
 

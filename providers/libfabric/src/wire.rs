@@ -101,6 +101,86 @@ impl Hello {
     }
 }
 
+/// Bytes of a short [`Hello`] without private data: for fabrics that carry little of it. What is posted is said when the
+/// connection is up, and no doorbell needs the sender's channel.
+pub const SHORT_HELLO: usize = 5;
+
+/// Most private data after a short handshake: 7 bits tell how much.
+pub const SHORT_DATA: usize = 127;
+
+impl Hello {
+    /// Written out short, with private data.
+    pub fn encode_short(&self, data: &[u8], out: &mut Vec<u8>) {
+        out.extend_from_slice(&MAGIC[..1]);
+        out.extend_from_slice(&MAGIC[3..]);
+        out.push(VERSION << 4 | self.kind.code());
+        out.push(data.len() as u8 | u8::from(self.shared) << 7);
+        out.push(self.qos as u8);
+        out.extend_from_slice(data);
+    }
+
+    /// As [`Hello::decode`], of a short one.
+    pub fn decode_short(bytes: &[u8]) -> Option<(Hello, &[u8])> {
+        let (head, data) = bytes.split_at_checked(SHORT_HELLO)?;
+        if head[..2] != [MAGIC[0], MAGIC[3]] || head[2] >> 4 != VERSION {
+            return None;
+        }
+        let hello = Hello {
+            kind: Kind::of(head[2] & 0xF)?,
+            chan: 0,
+            qos: head[4].into(),
+            posted: 0,
+            room: u32::MAX,
+            page: 0,
+            key: 0,
+            shared: head[3] >> 7 == 1,
+        };
+        Some((hello, data.get(..usize::from(head[3] & 0x7F))?))
+    }
+}
+
+/// The head of a frame on connected endpoints ([`crate::framed`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Head {
+    /// A piece of a message of `len` bytes, in order; the last one's [`Mark`] counts.
+    Message { len: u32, mark: u64 },
+    /// Something said; its payload follows.
+    Bell { bell: Bell, arg: u32 },
+}
+
+impl Head {
+    /// Bytes of it.
+    pub const SIZE: usize = 16;
+
+    pub fn encode(&self) -> [u8; Head::SIZE] {
+        let mut out = [0; Head::SIZE];
+        match *self {
+            Head::Message { len, mark } => {
+                out[0] = 1;
+                out[4..8].copy_from_slice(&len.to_le_bytes());
+                out[8..].copy_from_slice(&mark.to_le_bytes());
+            }
+            Head::Bell { bell, arg } => {
+                out[0] = 2;
+                out[1] = bell.code();
+                out[4..8].copy_from_slice(&arg.to_le_bytes());
+            }
+        }
+        out
+    }
+
+    pub fn decode(bytes: &[u8]) -> Option<Head> {
+        let bytes: &[u8; Head::SIZE] = bytes.try_into().ok()?;
+        match bytes[0] {
+            1 if bytes[1..4] == [0; 3] => Some(Head::Message { len: word(bytes, 4), mark: long(bytes, 8) }),
+            2 if bytes[2..4] == [0; 2] && bytes[8..] == [0; 8] => {
+                Some(Head::Bell { bell: Bell::of(bytes[1])?, arg: word(bytes, 4) })
+            }
+            _ => None,
+        }
+    }
+}
+
 /// The four bytes at `at`, which the caller knows to be there.
 pub fn word(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..at + 4).and_then(|four| four.try_into().ok()).map_or(0, u32::from_le_bytes)
@@ -404,6 +484,23 @@ mod tests {
     }
 
     #[test]
+    fn a_short_hello_is_read_as_written() {
+        let short = Hello { posted: 0, room: u32::MAX, page: 0, key: 0, chan: 0, ..hello() };
+        let mut bytes = Vec::new();
+        short.encode_short(&[7; 40], &mut bytes);
+        assert_eq!(bytes.len(), SHORT_HELLO + 40);
+        assert_eq!(Hello::decode_short(&bytes), Some((short, &[7; 40][..])));
+        for len in 0..bytes.len() {
+            assert_eq!(Hello::decode_short(&bytes[..len]), None, "{len} bytes of it");
+        }
+        for at in 0..3 {
+            let mut other = bytes.clone();
+            other[at] ^= 0x48;
+            assert_eq!(Hello::decode_short(&other), None, "byte {at} changed");
+        }
+    }
+
+    #[test]
     fn bells_have_numbers_of_their_own() {
         for bell in BELLS {
             assert_eq!(read_doorbell(doorbell(bell, 0xFF_FFFF, u32::MAX)), Some((bell, 0xFF_FFFF, u32::MAX)));
@@ -447,8 +544,15 @@ mod tests {
         }
 
         #[test]
+        fn heads_are_read_as_written(len: u32, mark: u64, bell in 0..BELLS.len()) {
+            for head in [Head::Message { len, mark }, Head::Bell { bell: BELLS[bell], arg: len }] {
+                prop_assert_eq!(Head::decode(&head.encode()), Some(head));
+            }
+        }
+
+        #[test]
         fn nothing_of_a_peer_is_fatal(bytes: Vec<u8>, data: u64, payload in proptest::array::uniform32(any::<u8>())) {
-            let _ = Hello::decode(&bytes);
+            let _ = (Hello::decode(&bytes), Hello::decode_short(&bytes), Head::decode(&bytes));
             let _ = (read_doorbell(data), Mark::decode(data));
             let mut page = [0; PAYLOAD];
             page[..32].copy_from_slice(&payload);

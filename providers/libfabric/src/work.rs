@@ -180,7 +180,7 @@ impl<T: Copy + Default> Ring<T> {
         if !self.has_room() || segments.len() > self.per {
             return false;
         }
-        let index = self.index(self.tail);
+        let index = self.index(self.tail) as usize;
         self.slots[index] = slot;
         self.counts[index] = segments.len() as u8;
         for (place, segment) in self.segs[index * self.per..].iter_mut().zip(segments) {
@@ -191,22 +191,22 @@ impl<T: Copy + Default> Ring<T> {
     }
 
     pub fn slot(&self, count: u32) -> &T {
-        &self.slots[self.index(count)]
+        &self.slots[self.index(count) as usize]
     }
 
     pub fn slot_mut(&mut self, count: u32) -> &mut T {
-        let index = self.index(count);
+        let index = self.index(count) as usize;
         &mut self.slots[index]
     }
 
     pub fn segs(&self, count: u32) -> &[Seg] {
-        let index = self.index(count);
+        let index = self.index(count) as usize;
         &self.segs[index * self.per..][..usize::from(self.counts[index])]
     }
 
     /// The context libfabric is given with this post.
     pub fn context(&self, count: u32) -> *mut c_void {
-        self.contexts[self.index(count)].as_ptr()
+        self.contexts[self.index(count) as usize].as_ptr()
     }
 
     /// The count of the post whose slot has this index, among those that are outstanding.
@@ -218,11 +218,12 @@ impl<T: Copy + Default> Ring<T> {
 
     /// Has all contexts lead to their channel.
     pub fn owned_by(&mut self, chan: *const Chan) {
-        self.contexts.iter_mut().for_each(|context| context.chan = chan);
+        self.contexts.iter_mut().for_each(|context| context.belongs_to(chan));
     }
 
-    fn index(&self, count: u32) -> usize {
-        count as usize & (self.slots.len() - 1)
+    /// The slot of a post.
+    pub fn index(&self, count: u32) -> u32 {
+        count & (self.slots.len() as u32 - 1)
     }
 }
 
@@ -238,7 +239,7 @@ fn filled<T>(count: usize, mut value: impl FnMut() -> T) -> Option<Box<[T]>> {
 pub enum Role {
     Request,
     Recv,
-    /// A frame of the device's, received or sent.
+    /// A frame, received or sent: of the device's, or where there is a channel, of its own.
     FrameIn,
     FrameOut,
 }
@@ -262,6 +263,11 @@ impl Context {
     pub fn new(role: Role, index: u32) -> Context {
         let room = UnsafeCell::new(fi_context2 { internal: [ptr::null_mut(); 8] });
         Context { room, chan: ptr::null(), role, index }
+    }
+
+    /// Has it lead to a channel.
+    pub fn belongs_to(&mut self, chan: *const Chan) {
+        self.chan = chan;
     }
 
     pub fn as_ptr(&self) -> *mut c_void {

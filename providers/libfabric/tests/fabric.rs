@@ -17,11 +17,20 @@ use rustix::event::epoll;
 const MSG: &[(&str, &str)] = &[("fabric", "tcp"), ("endpoint", "msg"), ("address", "127.0.0.1")];
 const RDM: &[(&str, &str)] = &[("fabric", "tcp;ofi_rxm"), ("endpoint", "rdm"), ("address", "127.0.0.1")];
 
+/// As on fabrics with little immediate data.
+const FRAMED: &[(&str, &str)] =
+    &[("fabric", "tcp"), ("endpoint", "msg"), ("address", "127.0.0.1"), ("frames", "on")];
+
 const LONG: Duration = Duration::from_secs(20);
 
 #[test]
 fn garbage_at_a_connected_port_harms_nobody() {
     garbage(MSG);
+}
+
+#[test]
+fn garbage_at_a_port_with_frames_harms_nobody() {
+    garbage(FRAMED);
 }
 
 #[test]
@@ -35,6 +44,11 @@ fn a_silent_peer_is_given_up_connected() {
 }
 
 #[test]
+fn a_silent_peer_is_given_up_in_frames() {
+    silence(FRAMED);
+}
+
+#[test]
 fn a_silent_peer_is_given_up_datagrams() {
     silence(RDM);
 }
@@ -42,6 +56,11 @@ fn a_silent_peer_is_given_up_datagrams() {
 #[test]
 fn a_rejection_brings_its_data_connected() {
     rejection(MSG);
+}
+
+#[test]
+fn a_rejection_brings_its_data_in_frames() {
+    rejection(FRAMED);
 }
 
 #[test]
@@ -75,6 +94,11 @@ fn a_silent_success_is_told_of_when_asked_connected() {
 }
 
 #[test]
+fn a_silent_success_is_told_of_when_asked_in_frames() {
+    silent_success(FRAMED);
+}
+
+#[test]
 fn a_silent_success_is_told_of_when_asked_datagrams() {
     silent_success(RDM);
 }
@@ -82,6 +106,11 @@ fn a_silent_success_is_told_of_when_asked_datagrams() {
 #[test]
 fn a_shared_queue_feeds_all_its_channels_connected() {
     shared_queue(MSG);
+}
+
+#[test]
+fn a_shared_queue_feeds_all_its_channels_in_frames() {
+    shared_queue(FRAMED);
 }
 
 #[test]

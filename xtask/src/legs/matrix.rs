@@ -11,13 +11,14 @@ use crate::leg::{Outcome, Report};
 use crate::{output, root};
 
 /// The rows, by the names of their reports, and the leg each comes from.
-const ROWS: [(&str, &str); 7] = [
+const ROWS: [(&str, &str); 8] = [
     ("loopback0", "conformance"),
     ("shm0", "conformance"),
     ("libfabric-tcp-msg", "libfabric"),
     ("libfabric-tcp-rdm", "libfabric"),
     ("libfabric-tcp-msg-two-hosts", "two hosts"),
     ("libfabric-tcp-rdm-two-hosts", "two hosts"),
+    ("libfabric-verbs", "rdma"),
     ("ibverbs0", "rdma"),
 ];
 

@@ -33,7 +33,7 @@ impl Device for FabricDevice {
         DeviceAttr {
             caps,
             address: dev.fabric.ip().map_or(SockAddr::UNSPECIFIED, SockAddr::from),
-            max_channels: dev.params.max_channels,
+            max_channels: dev.max_channels(),
             max_queues: MAX_QUEUES,
             max_queue_depth: MAX_DEPTH,
             max_regions: MAX_REGIONS,
@@ -183,12 +183,12 @@ impl FabricDevice {
         dev.check_fork()?;
         check_attr(dev, attr, srq.is_some())?;
         let full = |what: &str| Failure::new(Status::NO_RESOURCE, format!("{}: {what}", dev.params.ia_name));
-        if dev.open_chans.fetch_add(1, Ordering::Relaxed) >= dev.params.max_channels {
+        if dev.open_chans.fetch_add(1, Ordering::Relaxed) >= dev.max_channels() {
             dev.open_chans.fetch_sub(1, Ordering::Relaxed);
             return Err(full("there are max_channels channels; close one first"));
         }
         let queue = |queue: Option<&Arc<FabricQueue>>| queue.map(|queue| queue.0.clone());
-        let made = dev.new_chan(attr, queue(send), queue(recv), srq);
+        let made = dev.new_chan(attr, [queue(send), queue(recv)], srq);
         if made.is_err() {
             dev.open_chans.fetch_sub(1, Ordering::Relaxed);
         }

@@ -38,7 +38,7 @@ impl Peer {
     pub(crate) fn start(subject: &Subject, kit: Arc<Kit>) -> Result<Peer, Stop> {
         let link = match &subject.peer {
             None => Link::Here(Box::new(World::new(subject.open()?))),
-            Some(command) => Link::There(ProcessPeer::start(command)?),
+            Some(command) => Link::There(ProcessPeer::start(command, &kit)?),
         };
         Ok(Peer { link: Mutex::new(link), kit })
     }

@@ -13,6 +13,7 @@ use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal
 use super::command::{Answer, Command, Refusal};
 use super::executor::World;
 use crate::check::{Failed, Outcome, Stop, fail};
+use crate::kit::Kit;
 use crate::subject::{PeerCommand, open};
 
 type Reply = Result<Answer, Refusal>;
@@ -27,7 +28,8 @@ pub(super) struct ProcessPeer {
 const START: Duration = Duration::from_secs(10);
 
 impl ProcessPeer {
-    pub(super) fn start(command: &PeerCommand) -> Result<ProcessPeer, Stop> {
+    /// Starts one, which on a device `scaled` times slower than usual may take so much longer.
+    pub(super) fn start(command: &PeerCommand, kit: &Kit) -> Result<ProcessPeer, Stop> {
         let mut child = std::process::Command::new(&command.program)
             .args(&command.args)
             .stdin(Stdio::piped())
@@ -48,7 +50,7 @@ impl ProcessPeer {
             }
         });
         let peer = ProcessPeer { child, input, lines };
-        let greeting: Reply = peer.answer(START, "its greeting")?;
+        let greeting: Reply = peer.answer(kit.scaled(START), "its greeting")?;
         match greeting {
             Ok(_) => Ok(peer),
             Err(refusal) => fail(format!("the peer did not start: {}", refusal.text)),
