@@ -10,8 +10,13 @@
 
 #include "dat_plugin.h"
 
+/* The Makefile says what the provider is called; this is for builds without it. */
+#ifndef PROVIDER_NAME
 #define PROVIDER_NAME "example_c"
+#endif
+#ifndef PROVIDER_VERSION
 #define PROVIDER_VERSION "0.1.0"
+#endif
 #define CAPS (DATP_CAPS_RECEIVER_WAITS)
 
 #define MOST_PRIVATE_DATA 256

@@ -24,6 +24,12 @@ case $DEVICE in rxe*) cat "$ROOT/tests/expected/soft-roce.toml" >> "$expected" ;
 step conformance 420 "$BUILT/dat-conformance" --plugin "$BUILT/libdat_ibverbs.so" --name ibverbs0 \
     --param "device=$DEVICE" --scale "$SCALE" --expected "$expected" \
     --json "$OUT/ibverbs0.json" --junit "$OUT/ibverbs0.junit.xml"
+# Delays and reordering below the engine, as `xtask/src/legs/faults.rs` has it for the others.
+some=()
+for clauses in C-04 C-05 C-10 C-11 C-24 C-25 C-26 C-27 C-28 C-29 C-30 C-31 C-36 P-00; do some+=(--filter "$clauses"); done
+step "conformance under faults" 240 "$BUILT/dat" conformance --plugin "$BUILT/libdat_ibverbs.so" --ia-name ibverbs0 \
+    --param "device=$DEVICE" --scale "$SCALE" --expected "$expected" "${some[@]}" \
+    --layer trace,count,faults:seed=7,delay_us=300,reorder_one_in=4
 step "differential programs" 180 "$BUILT/dat-differential" --plugin "$BUILT/libdat_ibverbs.so" \
     --param "device=$DEVICE" --count 100
 DAT_TEST_IBVERBS=$DEVICE step "provider tests" 240 "$TESTS" --ignored --test-threads=1

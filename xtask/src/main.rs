@@ -72,8 +72,8 @@ const COMMANDS: [Command; 21] = [
     Command {
         name: "faults",
         options: &[],
-        about: "the clauses of the contract over our providers with faults injected",
-        run: |_| legs::authors::faults(),
+        about: "the clauses of the contract over our providers with faults injected (ibverbs: `rdma`)",
+        run: |_| both(legs::faults::run(), legs::faults::over_libfabric()),
     },
     Command { name: "deps", options: &[], about: "check which crate depends on which", run: |_| deps::run() },
     Command {

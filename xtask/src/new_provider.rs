@@ -30,8 +30,8 @@ pub fn run(arguments: &[String]) -> Report {
     };
     let written = write(name, Path::new(path))?;
     Ok(Outcome::passed(format!(
-        "{written} files in {path}; now:\n  cargo build --manifest-path {path}/Cargo.toml\n  dat conformance --plugin \
-         {path}/target/debug/lib{}.so",
+        "{written} files in {path}; now:\n  cargo build --manifest-path {path}/Cargo.toml\n  cargo run -q -p dat-cli -- \
+         conformance --plugin {path}/target/debug/lib{}.so",
         crate_name(name)
     )))
 }

@@ -7,7 +7,7 @@ use crate::output::Log;
 use crate::{bench, deps, docs, legs, output};
 
 /// Quick ones first, so that a small mistake is told early.
-const LEGS: [Leg; 25] = [
+const LEGS: [Leg; 26] = [
     Leg { name: "set-up", quick: true, run: legs::setup::run },
     Leg { name: "format", quick: true, run: legs::checks::format },
     Leg { name: "dependencies", quick: true, run: deps::run },
@@ -19,7 +19,7 @@ const LEGS: [Leg; 25] = [
     Leg { name: "conformance", quick: true, run: || legs::conformance::run(false) },
     Leg { name: "provider in C", quick: true, run: legs::authors::provider_c },
     Leg { name: "uDAPL programs", quick: true, run: legs::capi::run },
-    Leg { name: "faults", quick: true, run: legs::authors::faults },
+    Leg { name: "faults", quick: true, run: legs::faults::run },
     Leg { name: "frozen plugins", quick: false, run: || legs::evolution::frozen(false) },
     Leg { name: "nightly plugin", quick: false, run: legs::evolution::by_nightly },
     Leg { name: "template", quick: false, run: legs::authors::template },
@@ -28,6 +28,7 @@ const LEGS: [Leg; 25] = [
     Leg { name: "thread sanitizer", quick: false, run: legs::tsan::run },
     Leg { name: "libfabric", quick: false, run: legs::libfabric::run },
     Leg { name: "two hosts", quick: false, run: legs::two_hosts::run },
+    Leg { name: "libfabric faults", quick: false, run: legs::faults::over_libfabric },
     Leg { name: "rdma", quick: false, run: legs::rdma::run },
     Leg { name: "uDAPL on RDMA", quick: false, run: legs::capi::rdma },
     Leg { name: "instructions", quick: false, run: || legs::instructions::run(false) },

@@ -52,4 +52,28 @@ mod tests {
         let there = std::fs::read_to_string(crate::root().join(super::FILE)).expect("it is there");
         assert!(printed == there, "{} is out of date; run `cargo xtask docs`", super::FILE);
     }
+
+    #[test]
+    fn the_authors_book_has_every_function() {
+        let book =
+            std::fs::read_to_string(crate::root().join("docs/plugin-authors.md")).expect("it is there");
+        let begin = book.find("## Every function").expect("the section");
+        let length = book[begin..].find("\n## Capabilities").expect("its end");
+        let book = &book[begin..begin + length];
+        let header = super::text().expect("the source is understood");
+        let names = header.match_indices("(*").filter_map(|(at, _)| {
+            let (name, rest) = header[at + 2..].split_once(')')?;
+            rest.starts_with('(').then_some(name.trim_end_matches('_'))
+        });
+        // What the host offers is not an author's to write.
+        let functions: Vec<&str> = names.filter(|name| !["log", "push"].contains(name)).collect();
+        assert!(functions.len() > 40, "{functions:?}");
+        let told = |name: &str| {
+            ["`", "::"]
+                .iter()
+                .any(|before| ["(", "`"].iter().any(|after| book.contains(&format!("{before}{name}{after}"))))
+        };
+        let missing: Vec<&str> = functions.into_iter().filter(|name| !told(name)).collect();
+        assert!(missing.is_empty(), "not in the table of docs/plugin-authors.md: {missing:?}");
+    }
 }

@@ -1,5 +1,5 @@
 //! What third parties write: the template of a provider in Rust and the example in C, each from nothing to a passing
-//! conformance run, and our own providers under faults.
+//! conformance run.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -43,22 +43,43 @@ pub fn template() -> Report {
     }
 }
 
-/// The example in C, with whatever C compiler there is.
+/// The example in C, with whatever C compiler there is; and a copy of it under another name, as an author begins.
 pub fn provider_c() -> Report {
     let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
-    if !Run::new(&compiler).args(["--version"]).works() {
-        return Ok(Outcome::not_run(format!("there is no C compiler {compiler:?}")));
+    for tool in [compiler.as_str(), "make"] {
+        if !Run::new(tool).args(["--version"]).works() {
+            return Ok(Outcome::not_run(format!("there is no {tool:?}")));
+        }
     }
     let dat = dat()?;
     let plugin = target_dir()?.join("libdat_example_c.so");
     compile_c(&compiler, &plugin)?;
     inspect(&dat, &plugin)?;
     let plain = conformance(&dat, &[Path::new("--plugin"), &plugin])?;
+    let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+    let plugin = copy_of_c(folder.path())?;
+    inspect(&dat, &plugin)?;
     let mut faults: Vec<&Path> =
         ["--scale", "2", "--layer", "count,faults:seed=7", "--plugin"].map(Path::new).into();
     faults.push(&plugin);
     let under = conformance(&dat, &faults)?;
-    Ok(Outcome::passed(format!("{plain}; {under}")))
+    match under.starts_with("copied under ") {
+        true => Ok(Outcome::passed(format!("{plain}; {under}"))),
+        false => Err(format!("the copy does not have its own name: {under}")),
+    }
+}
+
+/// The commands an author types to begin from the example.
+fn copy_of_c(folder: &Path) -> Result<PathBuf, String> {
+    let root = root().canonicalize().map_err(|error| error.to_string())?;
+    let copy = folder.join("copied");
+    Run::new("cp").args([Path::new("-r"), &root.join("examples/provider_c"), &copy]).run()?;
+    // Whoever built in the tree left a library there, which is no reason not to build.
+    Run::new("make").args([Path::new("-C"), &copy, Path::new("clean")]).run()?;
+    let include = format!("INCLUDE={}", root.join("include").display());
+    let make = Run::new("make").args([Path::new("-C"), &copy]);
+    make.args(["NAME=copied", "VERSION=1.2.3", &include]).run()?;
+    Ok(copy.join("libdat_copied.so"))
 }
 
 pub(super) fn compile_c(compiler: &str, plugin: &Path) -> Result<(), String> {
@@ -75,34 +96,6 @@ pub(super) fn compile_c(compiler: &str, plugin: &Path) -> Result<(), String> {
         .args(&sources)
         .args(["-lpthread"])
         .run()
-}
-
-/// Our own providers with delays and reordering below the engine: nothing an application is promised may change.
-pub fn faults() -> Report {
-    cargo().args(["build", "-p", "dat-loopback", "-p", "dat-shm"]).run()?;
-    let dat = dat()?;
-    let built = target_dir()?.join("debug");
-    let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
-    let file = folder.path().join("plugins.toml");
-    let mut text = String::new();
-    let names = [("loopback0", "libdat_loopback.so"), ("shm0", "libdat_shm.so")];
-    for (name, library) in names {
-        let library = built.join(library);
-        text.push_str(&format!(
-            "[provider.{name}]\nlibrary = {:?}\nlayers = [\"trace\", \"count\", {{ name = \"faults\", seed = 7, \
-             delay_us = 300, reorder_one_in = 4 }}]\n",
-            library.display().to_string()
-        ));
-    }
-    fs::write(&file, text).map_err(|error| format!("{}: {error}", file.display()))?;
-    let mut said = Vec::new();
-    for (name, _) in names {
-        // Held back completions make everything slower, by a little; the bounds of the clauses are for fast providers.
-        let arguments: [&Path; 5] =
-            ["--plugins".as_ref(), &file, "--scale".as_ref(), "2".as_ref(), name.as_ref()];
-        said.push(conformance(&dat, &arguments)?);
-    }
-    Ok(Outcome::passed(said.join("; ")))
 }
 
 /// The command, built.
@@ -124,8 +117,11 @@ pub(super) fn conformance(dat: &Path, arguments: &[&Path]) -> Result<String, Str
             counts = line.to_owned();
         }
     })?;
-    match counts.contains(" passed ") && !counts.contains(" passed 0 ") {
-        true => Ok(counts.split_whitespace().collect::<Vec<_>>().join(" ")),
-        false => Err(format!("the suite did not say how many clauses passed: {counts:?}")),
-    }
+    counted(&counts).ok_or(format!("the suite did not say how many clauses passed: {counts:?}"))
+}
+
+/// The counts of a run, out of the line that has them; none of a run that did nothing.
+pub(super) fn counted(line: &str) -> Option<String> {
+    let did = line.contains(" clauses ") && line.contains(" passed ") && !line.contains(" passed 0 ");
+    did.then(|| line.split_whitespace().collect::<Vec<_>>().join(" "))
 }

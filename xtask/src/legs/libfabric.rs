@@ -46,10 +46,8 @@ pub(super) const ROWS: [Row; 2] = [
 
 /// Runs the rows, after the provider's own tests and the comparison of its bindings with C.
 pub fn run() -> Report {
-    if !Run::new("fi_info").args(["--version"]).works() {
-        return Ok(Outcome::not_run(
-            "libfabric is not installed and could not be (Debian: libfabric1, libfabric-bin, libfabric-dev)",
-        ));
+    if let Some(why) = missing() {
+        return Ok(Outcome::not_run(why));
     }
     cargo()
         .args(["build", "-p", "dat-conformance", "-p", "dat-differential", "-p", "dat-libfabric"])
@@ -96,6 +94,13 @@ pub fn run() -> Report {
         true => Ok(Outcome::passed(words.join(", "))),
         false => Err(failures.join("; ")),
     }
+}
+
+/// Why it cannot be run here, if so.
+pub(super) fn missing() -> Option<&'static str> {
+    let missing =
+        "libfabric is not installed and could not be (Debian: libfabric1, libfabric-bin, libfabric-dev)";
+    (!Run::new("fi_info").args(["--version"]).works()).then_some(missing)
 }
 
 /// Runs the random programs; what they say of themselves in the end.

@@ -5,6 +5,7 @@ pub mod capi;
 pub mod checks;
 pub mod conformance;
 pub mod evolution;
+pub mod faults;
 pub mod instructions;
 pub mod libfabric;
 pub mod libfabric_speed;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use super::authors::{counted, dat};
 use super::libfabric::counts_in;
 use super::matrix;
 use crate::cargo::{cargo, target_dir};
@@ -28,6 +29,7 @@ const DEADLINE: u64 = 1200;
 pub fn run() -> Report {
     let packages = ["dat-conformance", "dat-differential", "dat-ibverbs", "dat-libfabric"];
     cargo().args(["build"]).args(packages.into_iter().flat_map(|package| ["-p", package])).run()?;
+    dat()?;
     cargo().args(["build", "-p", "dat-examples", "--example", "rping"]).run()?;
     let tests = test_program()?;
     let built = target_dir()?.join("debug");
@@ -46,13 +48,18 @@ pub fn run() -> Report {
         ("TESTS".to_owned(), text(&tests)),
     ];
     let mut programs = Vec::new();
+    let mut faults = None;
+    let under = |line: &str| counted(line).filter(|_| line.contains("faults:"));
     let place = match std::env::var("DAT_TEST_IBVERBS") {
         Ok(device) => {
             let own = [("DEVICE", device.clone()), ("SCALE", "1".to_owned()), ("OUT", text(&reports))];
             environment.extend(own.map(|(key, value)| (key.to_owned(), value)));
             let run = Run::new("bash").args([&script]).deadline(DEADLINE);
             let run = environment.iter().fold(run, |run, (key, value)| run.env(key, value));
-            run.lines(|line| programs.extend(counts_in(line)))?;
+            run.lines(|line| {
+                programs.extend(counts_in(line));
+                faults = under(line).or(faults.take());
+            })?;
             device
         }
         Err(_) => {
@@ -70,6 +77,7 @@ pub fn run() -> Report {
             }
             let failed: Vec<&str> = ended.output.lines().filter(|line| line.contains(": FAILED")).collect();
             programs.extend(ended.output.lines().filter_map(counts_in));
+            faults = ended.output.lines().find_map(under);
             if ended.status != 0 {
                 return Err(format!("{} steps failed: {}", ended.status, failed.join("; ")));
             }
@@ -92,9 +100,14 @@ pub fn run() -> Report {
             "the random programs did not say how many they were, or too often: {programs:?}"
         ));
     }
+    let faults = faults.ok_or("the clauses under faults did not say how many they were")?;
     let mut programs = programs.into_iter();
     let mut next = || programs.next().map(|counts| format!(", {counts}")).unwrap_or_default();
-    Ok(Outcome::passed(format!("{place}: {ibverbs}{}; over libfabric: {libfabric}{}", next(), next())))
+    Ok(Outcome::passed(format!(
+        "{place}: {ibverbs}{}; {faults}; over libfabric: {libfabric}{}",
+        next(),
+        next()
+    )))
 }
 
 /// The provider's own test program, built.
