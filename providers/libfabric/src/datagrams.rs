@@ -267,6 +267,11 @@ impl Datagrams {
         port.close();
     }
 
+    /// Whether no frame waits for libfabric to take it, and no request for an answer.
+    pub fn is_idle(&self) -> bool {
+        self.waiting.lock().is_empty() && self.unanswered.lock().is_empty()
+    }
+
     /// Whether a thread may sleep on the descriptors of all ports.
     pub fn may_wait(&self, fabric: &Fabric) -> bool {
         let ports: Vec<Arc<Port>> = self.ports.lock().values().cloned().collect();

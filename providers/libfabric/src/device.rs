@@ -66,6 +66,8 @@ struct Waiting {
     ticking: AtomicBool,
     keepalive: Timer,
     seen: AtomicU64,
+    /// Ticks in a row that were left to threads that poll.
+    left: AtomicU32,
     /// Wakes by the fabric in a row that brought nothing.
     idle: AtomicU32,
 }
@@ -78,6 +80,12 @@ const COMPLETIONS: u64 = 4;
 
 /// How often the event thread looks while applications poll, and so keep it from being woken by the fabric.
 const TICK_TIME: Duration = Duration::from_millis(1);
+
+/// Polls since the last look that show that a thread does nothing else; then the most ticks to the next one, and how many
+/// in a row are left to that thread.
+const SPINNING: u64 = 64;
+const SLOWEST: u32 = 4;
+const MOST_LEFT: u32 = 8;
 
 /// What a device has at most.
 pub const CAPS: Caps = Caps(
@@ -155,6 +163,7 @@ impl Waiting {
             ticking: AtomicBool::new(false),
             keepalive: Timer::new()?,
             seen: AtomicU64::new(0),
+            left: AtomicU32::new(0),
             idle: AtomicU32::new(0),
         };
         let add = |fd: std::os::fd::BorrowedFd<'_>, token, flags| {
@@ -277,7 +286,15 @@ impl Dev {
 
     /// Has the event thread look in a millisecond.
     pub fn tick(&self) {
-        if !self.wait.ticking.swap(true, Ordering::AcqRel) && self.wait.tick.set(TICK_TIME).is_err() {
+        self.tick_after(TICK_TIME);
+    }
+
+    fn tick_after(&self, time: Duration) {
+        // Looked at first: this is called for most messages, mostly in vain.
+        if !self.wait.ticking.load(Ordering::Acquire)
+            && !self.wait.ticking.swap(true, Ordering::AcqRel)
+            && self.wait.tick.set(time).is_err()
+        {
             self.wait.ticking.store(false, Ordering::Release);
             self.wait.bell.signal();
         }
@@ -306,6 +323,9 @@ impl Dev {
         if epoll::wait(&self.wait.epoll, rustix::buffer::spare_capacity(&mut ready), Some(&now)).is_err() {
             ready.clear();
         }
+        if self.is_left_to_pollers(&ready) {
+            return 0;
+        }
         let mut by_fabric = false;
         for event in &ready {
             match event.data.u64() {
@@ -331,6 +351,28 @@ impl Dev {
         let count = self.take_events(out);
         self.prepare_to_sleep();
         count
+    }
+
+    /// Whether this is a mere tick while a thread polls all the time. That one does everything a tick is for, and must not
+    /// find its locks held by a thread that lost its processor: then nothing goes on until that one gets it back. So the
+    /// tick is put off, a few times in a row.
+    fn is_left_to_pollers(&self, ready: &[epoll::Event]) -> bool {
+        let ticked = matches!(ready, [event] if event.data.u64() == TICK);
+        let polls = self.polls.load(Ordering::Relaxed);
+        let spinning = polls.wrapping_sub(self.wait.seen.load(Ordering::Relaxed)) >= SPINNING;
+        let frames_wait = self.datagrams.as_ref().is_some_and(|datagrams| !datagrams.is_idle());
+        let left = self.wait.left.load(Ordering::Relaxed);
+        let by_clock = self.params.progress == Progress::Tick;
+        if !ticked || !spinning || frames_wait || by_clock || left >= MOST_LEFT {
+            self.wait.left.store(0, Ordering::Relaxed);
+            return false;
+        }
+        self.wait.left.store(left + 1, Ordering::Relaxed);
+        self.wait.seen.store(polls, Ordering::Relaxed);
+        self.wait.tick.drain();
+        self.wait.ticking.store(false, Ordering::Release);
+        self.tick_after(TICK_TIME * (1 << left).min(SLOWEST));
+        true
     }
 
     /// Takes completions until there are none, within reason.
@@ -375,6 +417,10 @@ impl Dev {
             || self.params.progress == Progress::Tick
             || !self.listed.lock().is_empty()
         {
+            // An event that was read leaves its signal behind, which would wake this thread for ever.
+            if !self.fabric.may_wait_for_events() {
+                self.wait.bell.signal();
+            }
             return self.tick();
         }
         let ports_quiet = self.datagrams.as_ref().is_none_or(|datagrams| datagrams.may_wait(&self.fabric));
@@ -585,5 +631,41 @@ impl Dev {
         self.listed.lock().clear();
         self.events.lock().clear();
         drop(rest);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dat_plugin::Queue as _;
+
+    fn ready(token: u64) -> epoll::Event {
+        epoll::Event { flags: epoll::EventFlags::IN, data: epoll::EventData::new_u64(token) }
+    }
+
+    #[test]
+    fn ticks_are_left_to_a_thread_that_polls_but_not_for_ever() {
+        let params = [("fabric", "tcp"), ("endpoint", "msg"), ("address", "127.0.0.1")];
+        let params = params.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
+        if Library::get().is_err() {
+            assert!(std::env::var_os("DAT_REQUIRE_LIBFABRIC").is_none(), "there is no libfabric");
+            return println!("NOT RUN: libfabric is not installed (Debian: libfabric1)");
+        }
+        let device = FabricDevice::open(&Config { ia_name: "ofi".into(), params }).expect("a device");
+        let dev = device.dev();
+        let queue = crate::queue::FabricQueue(Que::new(dev, 8).expect("a queue"));
+        let spin = || (0..SPINNING).for_each(|_| assert_eq!(queue.poll(&mut [Default::default()]), 0));
+        assert!(!dev.is_left_to_pollers(&[ready(TICK)]), "nobody polls");
+        for _ in 0..MOST_LEFT {
+            spin();
+            assert!(dev.is_left_to_pollers(&[ready(TICK)]));
+            assert!(dev.wait.ticking.load(Ordering::Acquire), "it is looked again");
+        }
+        spin();
+        assert!(!dev.is_left_to_pollers(&[ready(TICK)]), "something may need this thread");
+        spin();
+        assert!(!dev.is_left_to_pollers(&[ready(EVENTS), ready(TICK)]), "connections are not theirs");
+        assert!(dev.is_left_to_pollers(&[ready(TICK)]));
+        assert!(!dev.is_left_to_pollers(&[ready(TICK)]), "they stopped");
     }
 }
