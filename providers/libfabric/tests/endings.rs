@@ -1,0 +1,158 @@
+//! Many connections that end at once: each side learns of each of them, woken by nothing but the device's descriptor.
+//! Without libfabric the tests say that they did not run.
+
+use std::collections::BTreeSet;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dat_libfabric::Libfabric;
+use dat_plugin::host::{Channel, Device, Plugin, Queue};
+use dat_plugin::{ChannelAttr, Completion, Config, ConnectParam, Event, EventKind, Status};
+use rustix::event::epoll;
+
+const CONNECTIONS: u64 = 200;
+const ROUNDS: usize = 5;
+const LONG: Duration = Duration::from_secs(60);
+
+#[test]
+fn the_end_of_each_of_many_connections_is_told_to_who_sleeps() {
+    for _ in 0..ROUNDS {
+        round(false);
+    }
+}
+
+#[test]
+fn the_end_of_each_of_many_connections_is_told_while_a_thread_polls() {
+    for _ in 0..ROUNDS {
+        round(true);
+    }
+}
+
+/// `polled`: a queue of each device is polled all the time by a thread that takes no events.
+fn round(polled: bool) {
+    if libfabric_sys::Library::get().is_err() {
+        println!("NOT RUN: libfabric is not installed (Debian: libfabric1)");
+        let required = std::env::var_os("DAT_REQUIRE_LIBFABRIC").is_some();
+        assert!(!required, "DAT_REQUIRE_LIBFABRIC is set, and there is no libfabric");
+        return;
+    }
+    let sides = [Side::new(), Side::new()];
+    let over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        if polled {
+            for side in &sides {
+                let (queue, over) = (&side.queue, &over);
+                scope.spawn(move || {
+                    while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                        queue.poll(&mut [Completion::default(); 4]);
+                    }
+                });
+            }
+        }
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| all_come_and_go(&sides)));
+        over.store(true, std::sync::atomic::Ordering::Relaxed);
+        if let Err(panic) = outcome {
+            std::panic::resume_unwind(panic);
+        }
+    });
+}
+
+fn all_come_and_go([a, b]: &[Side; 2]) {
+    let listener = b.device.listen(0, 9).expect("a port");
+    let callers: Vec<Channel> = (0..CONNECTIONS).map(|user| a.channel(user)).collect();
+    let mut answerers: Vec<Channel> = Vec::new();
+    let param = ConnectParam { addr: b.device.attr().address, port: listener.port(), qos: 0, data: b"" };
+    for channel in &callers {
+        channel.connect(&param).expect("begins");
+    }
+    let mut up = [BTreeSet::new(), BTreeSet::new()];
+    await_events([a, b], "connections", |side, event| {
+        match event.kind {
+            EventKind::REQUEST => {
+                let channel = b.channel(answerers.len() as u64);
+                channel.accept(event.request, b"").expect("accepts");
+                answerers.push(channel);
+            }
+            EventKind::ESTABLISHED => assert!(up[side].insert(event.user)),
+            other => panic!("{other:?} while connecting"),
+        }
+        up.iter().all(|users| users.len() as u64 == CONNECTIONS)
+    });
+    let mut waiting = 0;
+    for channel in &callers {
+        match channel.disconnect() {
+            Status::OK => {}
+            Status::PENDING => waiting += 1,
+            other => panic!("disconnect: {other:?}"),
+        }
+    }
+    let mut ended = BTreeSet::new();
+    await_events([a, b], "ends", |side, event| {
+        assert_eq!(event.kind, EventKind::DISCONNECTED);
+        match side {
+            0 => waiting -= 1,
+            _ => assert!(ended.insert(event.user), "told twice"),
+        }
+        waiting == 0 && ended.len() as u64 == CONNECTIONS
+    });
+}
+
+/// Takes events as an event thread does: sleeps on the descriptors, and looks at a device when its own says so.
+fn await_events(sides: [&Side; 2], what: &str, mut is_all: impl FnMut(usize, &Event) -> bool) {
+    let sleeper = epoll::create(epoll::CreateFlags::CLOEXEC).expect("a descriptor");
+    for (index, side) in sides.iter().enumerate() {
+        let data = epoll::EventData::new_u64(index as u64);
+        epoll::add(&sleeper, side.fd(), data, epoll::EventFlags::IN).expect("to watch it");
+    }
+    let start = Instant::now();
+    loop {
+        let mut ready: Vec<epoll::Event> = Vec::with_capacity(2);
+        let second = rustix::time::Timespec { tv_sec: 1, tv_nsec: 0 };
+        epoll::wait(&sleeper, rustix::buffer::spare_capacity(&mut ready), Some(&second)).expect("waits");
+        for woken in &ready {
+            let index = woken.data.u64() as usize;
+            let mut events = [Event::new(EventKind(0), 0); 8];
+            let count = sides[index].device.poll_events(&mut events);
+            for event in &events[..count] {
+                if is_all(index, event) {
+                    return;
+                }
+            }
+        }
+        assert!(start.elapsed() < LONG, "some are missing: {what}");
+    }
+}
+
+struct Side {
+    queue: Arc<Queue>,
+    device: Device,
+}
+
+impl Side {
+    fn new() -> Side {
+        let params =
+            [("fabric", "tcp"), ("endpoint", "msg"), ("address", "127.0.0.1"), ("keepalive_ms", "0")];
+        let params = params.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
+        let config = Config { ia_name: "ofi".into(), params };
+        let device = Plugin::of::<Libfabric>().open(&config).expect("a device");
+        Side { queue: Arc::new(device.open_queue(64).expect("a queue")), device }
+    }
+
+    fn channel(&self, user: u64) -> Channel {
+        let attr = ChannelAttr {
+            user,
+            max_requests: 4,
+            max_recvs: 4,
+            max_request_segments: 1,
+            max_recv_segments: 1,
+            max_message: 64,
+            ..ChannelAttr::default()
+        };
+        self.device.open_channel(&attr, Some(&self.queue), Some(&self.queue), None).expect("a channel")
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.device.event_fd().expect("a device has one")
+    }
+}
