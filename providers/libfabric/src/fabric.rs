@@ -17,6 +17,7 @@ use libfabric_sys::types::*;
 use libfabric_sys::{Library, consts};
 
 use crate::address::Raw;
+use crate::endpoint::MAX_INJECT;
 use crate::framed::{FRAMES_IN, FRAMES_OUT};
 use crate::params::{Endpoint, Family, Params};
 use crate::status;
@@ -265,6 +266,8 @@ pub struct Limits {
     pub atomics: bool,
     /// Immediate data is too little for the books of a connection, or uses a receive: frames hold them.
     pub framed: bool,
+    /// Messages up to this length may be copied by the call that sends them.
+    pub inject: usize,
 }
 
 impl Limits {
@@ -565,5 +568,6 @@ fn limits_of(info: &fi_info, params: &Params) -> Result<Limits, Failure> {
         cm_data: 256,
         delivery: false,
         atomics: false,
+        inject: tx.inject_size.min(MAX_INJECT),
     })
 }
