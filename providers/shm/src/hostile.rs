@@ -182,7 +182,7 @@ fn wild_requests_of_memory_are_refused() {
         let target =
             crate::one_sided::Target { addr: area.memory.addr(), len, rkey: area.rkey ^ 0x5000_0000 };
         // SAFETY: the ring's first payload has room.
-        unsafe { target.store(attacker.ring().payload(0)) };
+        unsafe { target.store(attacker.ring().at(UNIT)) };
         attacker.header(0, kind, crate::one_sided::Target::BYTES, 0);
         broken("a wild request", host, end);
         assert_eq!(area.bytes(0, 64), [0; 64]);
@@ -197,7 +197,7 @@ fn more_reads_than_were_agreed_break_the_connection() {
     for index in (0..20).rev() {
         let at = index * (UNIT + 32);
         // SAFETY: inside the ring.
-        unsafe { target.store(attacker.ring().payload(at)) };
+        unsafe { target.store(attacker.ring().at(at + UNIT)) };
         attacker.header(at, kind::READ, crate::one_sided::Target::BYTES, 0);
     }
     broken("twenty reads in place of eight", host, end);
@@ -460,7 +460,7 @@ fn what_a_peer_lends_is_looked_at_first() {
         assert_eq!(end.post_recv(1, &[host.area(20_000).seg(0, 20_000)]), Status::OK);
         let part = crate::one_sided::Part { addr: 0, len, map, offset };
         // SAFETY: the ring's first payload has room.
-        unsafe { part.store(attacker.ring().payload(0)) };
+        unsafe { part.store(attacker.ring().at(UNIT)) };
         let kind = kind::HEAD as u32 | (crate::tx::LENT as u32) << 8;
         attacker.ring().set_rest(0, crate::one_sided::Part::BYTES as u32, 9000 << 32);
         attacker.ring().set_word(0, 0xDA7A_0000 | kind, Ordering::Release);
@@ -470,7 +470,7 @@ fn what_a_peer_lends_is_looked_at_first() {
     assert_eq!(end.post_recv(1, &[area.seg(0, 20_000)]), Status::OK);
     let part = crate::one_sided::Part { addr: 0, len: 8192, map: 5, offset: 0 };
     // SAFETY: as above.
-    unsafe { part.store(attacker.ring().payload(0)) };
+    unsafe { part.store(attacker.ring().at(UNIT)) };
     let kind = kind::HEAD as u32 | (crate::tx::LENT as u32) << 8;
     attacker.ring().set_rest(0, crate::one_sided::Part::BYTES as u32, 8192 << 32);
     attacker.ring().set_word(0, 0xDA7A_0000 | kind, Ordering::Release);

@@ -110,7 +110,7 @@ fn borrowed(link: &Link, rings: &Rings, frame: &Frame) -> Result<(*const u8, usi
         return Err(Nonsense);
     }
     // SAFETY: the frame's payload lies inside the ring, is aligned and as long as checked.
-    let part = unsafe { Part::load(rings.memory.payload(frame.at)) };
+    let part = unsafe { Part::load(rings.memory.at(frame.payload)) };
     one_sided::lent(link, &part).map(|at| (at, part.len as usize)).ok_or(Nonsense)
 }
 
@@ -380,7 +380,7 @@ impl Rx {
         let place = self.head as usize & (self.recvs.len() - 1);
         let segs = &self.segs[place * self.max_segs..][..recv.nsegs as usize];
         // SAFETY: the frame's payload lies inside the ring (`Consumer::peek` checked it).
-        unsafe { bytes::scatter(rings.memory.payload(frame.at), frame.len, segs, 0) };
+        unsafe { bytes::scatter(rings.memory.at(frame.payload), frame.len, segs, 0) };
         rings.from.advance(frame);
         self.finish_request(chan);
         Ok(Step::Completion(self.received(chan, recv.token, frame.len as u64, frame.flags, note)))
@@ -481,7 +481,7 @@ impl Rx {
         let (from, len) = if lent {
             borrowed(link, rings, frame)?
         } else {
-            (rings.memory.payload(frame.at).cast_const(), frame.len)
+            (rings.memory.at(frame.payload).cast_const(), frame.len)
         };
         if len == 0 || len as u64 > current.total - current.got {
             return Err(Nonsense);
@@ -551,7 +551,7 @@ impl Rx {
         let Some(rings) = self.rings.as_mut() else { return Err(Nonsense) };
         let place = self.head as usize & (self.recvs.len() - 1);
         let segs = &self.segs[place * self.max_segs..][..recv.nsegs as usize];
-        let list = one_sided::List::load(rings.memory.payload(frame.at), frame.len).ok_or(Nonsense)?;
+        let list = one_sided::List::load(rings.memory.at(frame.payload), frame.len).ok_or(Nonsense)?;
         if list.total() != len {
             return Err(Nonsense);
         }
@@ -587,7 +587,7 @@ impl Rx {
             }
             let Some(slot) = slot else { break };
             let part = Target { addr: addr + reading.sent, len: piece, rkey };
-            let to = rings.answer_memory.payload(slot.at);
+            let to = rings.answer_memory.at(slot.payload);
             if let Some(value) = reading.value {
                 // SAFETY: a reserved slot has room for the piece, which is eight bytes.
                 unsafe { to.cast::<u64>().write_unaligned(value) };
@@ -626,7 +626,7 @@ impl Rx {
             return Err(Nonsense);
         }
         // SAFETY: the frame's payload lies inside the ring and is as long as checked.
-        Ok(unsafe { Target::load(rings.memory.payload(frame.at)) })
+        Ok(unsafe { Target::load(rings.memory.at(frame.payload)) })
     }
 
     fn advance(&mut self, frame: &Frame) {

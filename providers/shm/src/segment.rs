@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
-use crate::ring::{Memory, UNIT};
+use crate::ring::Memory;
 use crate::sizes;
 use crate::slab::Slot;
 
@@ -131,10 +131,10 @@ impl Segment {
 }
 
 impl RingMemory {
-    /// Address of the payload of the header at `at`.
+    /// Address of the byte at `at`.
     #[inline]
-    pub(crate) fn payload(&self, at: usize) -> *mut u8 {
-        self.base.wrapping_add(at + UNIT)
+    pub(crate) fn at(&self, at: usize) -> *mut u8 {
+        self.base.wrapping_add(at)
     }
 
     /// The header's first word, to look at without the lock.

@@ -13,7 +13,7 @@ use std::ops::RangeInclusive;
 
 use dat_plugin::ChannelAttr;
 
-use crate::ring::span;
+use crate::ring::most;
 
 /// What a peer, or a parameter, may ask for.
 pub(crate) const RANGE: RangeInclusive<usize> = 4096..=16 << 20;
@@ -33,8 +33,8 @@ const FEW: usize = 1024;
 /// Bytes of a ring for an endpoint of these attributes.
 pub(crate) fn ring(attr: &ChannelAttr) -> usize {
     let depth = attr.max_requests.max(attr.max_recvs).max(1) as usize;
-    let longest = span(usize::try_from(attr.max_message).unwrap_or(usize::MAX).min(MOST));
-    let small = longest.min(span(SMALL));
+    let longest = most(usize::try_from(attr.max_message).unwrap_or(usize::MAX).min(MOST));
+    let small = longest.min(most(SMALL));
     // One more: the end of a ring may be too short for the next, and a header stays free.
     let many = (depth + 1).saturating_mul(small);
     let few = depth.min(16) * longest.min(FEW);

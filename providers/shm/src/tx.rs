@@ -22,6 +22,7 @@ use crate::one_sided;
 use crate::ring::{Consumer, Nonsense, Producer, Slot};
 use crate::segment::RingMemory;
 use crate::stage::HELD;
+use lend::stage;
 
 /// Kinds of frames in the rings. 0 is no frame, 1 the wrap marker.
 pub(crate) mod kind {
@@ -229,7 +230,7 @@ impl Tx {
                 && request.total <= rings.short
                 && let Ok(Some(slot)) = rings.reserve(link, len)
             {
-                let (mut to, mut left) = (rings.memory.payload(slot.at), len);
+                let (mut to, mut left) = (rings.memory.at(slot.payload), len);
                 for segment in segments {
                     let from = [Stretch::from(segment)];
                     let len = left.min(segment.len() as usize);
@@ -471,11 +472,15 @@ impl Tx {
     /// Whether a message is best fetched by its receiver. One in plain memory takes a system call, which must be worth it;
     /// one in memory that the receiver can map is copied once and no more.
     fn worth_pulling(&self, chan: &Chan, link: &Link, entry: &Entry) -> bool {
+        if !link.pull(entry.total) {
+            return false;
+        }
+        if (0..entry.nsegs as usize).all(|index| self.home(chan, self.sent, index).is_some()) {
+            return true;
+        }
         let params = &chan.dev.params;
-        let staged = entry.total <= params.stage_most && link.peer.staging.ready().is_some();
-        link.pull(entry.total)
-            && (entry.total >= params.cma_threshold.max(self.chunk() as u64 + 1) && !staged
-                || (0..entry.nsegs as usize).all(|index| self.home(chan, self.sent, index).is_some()))
+        let long = entry.total >= params.cma_threshold.max(self.chunk() as u64 + 1);
+        long && (entry.total > params.stage_most || stage(chan, link).is_none())
     }
 
     /// The memory for peers to map that a segment lies in.
@@ -559,7 +564,7 @@ impl Tx {
         };
         let entry = &mut self.entries[place];
         let segs = &self.segs[place * self.max_segs..][..entry.nsegs as usize];
-        let to = rings.memory.payload(slot.at);
+        let to = rings.memory.at(slot.payload);
         match payload {
             Payload::Data => {
                 // SAFETY: a reserved slot has room for `len` bytes.

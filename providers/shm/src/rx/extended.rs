@@ -60,7 +60,7 @@ impl Rx {
             return Err(Nonsense);
         }
         // SAFETY: the frame's payload lies inside the ring, is as long as checked, and aligned, as payloads are.
-        let length = unsafe { rings.memory.payload(frame.at).cast::<u64>().read_volatile() };
+        let length = unsafe { rings.memory.at(frame.payload).cast::<u64>().read_volatile() };
         let recv = match self.match_recv(chan, 0) {
             Ok(Some(recv)) => recv,
             Ok(None) => return Ok(Ok(Step::Idle)),
@@ -81,7 +81,7 @@ impl Rx {
             return Err(Nonsense);
         }
         // SAFETY: the frame's payload lies inside the ring, is as long as checked, and aligned.
-        let Atomic { target, operands, swap } = unsafe { Atomic::load(rings.memory.payload(frame.at)) };
+        let Atomic { target, operands, swap } = unsafe { Atomic::load(rings.memory.at(frame.payload)) };
         if target.len != 8 {
             return Err(Nonsense);
         }

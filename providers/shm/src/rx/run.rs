@@ -34,7 +34,7 @@ impl Rx {
             let first = (self.head as usize & mask) * self.max_segs;
             let segs = &self.segs[first..first + recv.nsegs as usize];
             // SAFETY: the frame's payload lies inside the ring (`Consumer::peek` checked it).
-            unsafe { bytes::scatter(rings.memory.payload(frame.at), frame.len, segs, 0) };
+            unsafe { bytes::scatter(rings.memory.at(frame.payload), frame.len, segs, 0) };
             rings.from.advance(&frame);
             let mut flags = CompletionFlag::NONE;
             if frame.flags & SOLICITED != 0 {

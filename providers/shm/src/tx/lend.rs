@@ -82,12 +82,7 @@ impl Tx {
 
     /// A piece to copy into.
     fn piece<'a>(&mut self, chan: &Chan, link: &'a Link) -> Result<Piece<'a>, Nonsense> {
-        let Some(stage) = link.peer.staging.ready() else {
-            if link.peer.staging.want() {
-                chan.watch();
-            }
-            return Ok(Piece::None);
-        };
+        let Some(stage) = stage(chan, link) else { return Ok(Piece::None) };
         if self.lent.len() == HELD {
             self.take_back(link)?;
         }
@@ -122,6 +117,15 @@ impl Tx {
             self.lent.drain(..).for_each(|(_, piece)| stage.give(piece));
         }
     }
+}
+
+/// The staging area, if the peer has it. If there is none yet, the event thread is told that one could be used.
+pub(super) fn stage<'a>(chan: &Chan, link: &'a Link) -> Option<&'a Stage> {
+    let ready = link.peer.staging.ready();
+    if ready.is_none() && link.peer.staging.want() {
+        chan.watch();
+    }
+    ready
 }
 
 enum Piece<'a> {

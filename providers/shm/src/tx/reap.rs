@@ -103,7 +103,7 @@ impl Tx {
             let segs = &self.segs[place * self.max_segs..][..entry.nsegs as usize];
             let skip = (entry.total - entry.left as u64) as usize;
             // SAFETY: the frame's payload lies inside the ring (`Consumer::peek` checked it).
-            unsafe { bytes::scatter(rings.answer_memory.payload(frame.at), frame.len, segs, skip) };
+            unsafe { bytes::scatter(rings.answer_memory.at(frame.payload), frame.len, segs, skip) };
             entry.left -= frame.len as u32;
             self.reads_open -= (entry.left == 0) as u32;
             rings.answers.advance(&frame);
