@@ -3,7 +3,8 @@
 use dat_engine::{ConnectOptions, Ep, Evd, Ia, IaOptions, Plugin};
 use dat_plugin::Config;
 use dat_types::{
-    CompletionFlags, ConnectionKind, EpAttr, EvdFlags, EventData, LmrTriplet, Privileges, PspFlags, Timeout,
+    CompletionFlags, ConnectionKind, EpAttr, EvdFlags, EventData, LmrTriplet, Privileges, PspFlags,
+    RmrTriplet, Timeout,
 };
 
 use super::Layer;
@@ -17,6 +18,8 @@ struct Side {
     ep: Ep,
     evd: Evd,
     iov: [LmrTriplet; 1],
+    /// The same bytes, for the other side.
+    remote: RmrTriplet,
     _ia: Ia,
 }
 
@@ -37,7 +40,7 @@ impl Side {
         };
         let ep =
             ia.ep_create(Some(&pz), Some(&evd), Some(&evd), Some(&evd), Some(&attr)).expect("an endpoint");
-        Side { ep, evd, iov: [lmr.triplet(0, 8)], _ia: ia }
+        Side { ep, evd, iov: [lmr.triplet(0, 8)], remote: lmr.remote_triplet(0, 8), _ia: ia }
     }
 
     fn next(&self) -> EventData {
@@ -69,6 +72,15 @@ impl Engine {
         }
         psp.free().expect("the service point goes");
         Engine { sides }
+    }
+
+    /// Writes of eight bytes to the other side's memory.
+    #[allow(dead_code, reason = "not every program that times layers times it")]
+    pub(crate) fn post_writes(&self, flags: CompletionFlags) {
+        let [side, other] = &self.sides;
+        for cookie in 0..BATCH as u64 {
+            side.ep.post_rdma_write(&side.iov, cookie, other.remote, flags).expect("a write");
+        }
     }
 }
 
