@@ -42,7 +42,7 @@ if fi_info -p verbs -t FI_EP_MSG > /dev/null 2>&1; then
     step "conformance over libfabric" 420 "$BUILT/dat-conformance" "${verbs[@]}" --name libfabric/verbs \
         --scale "$SCALE" --expected "$ROOT/tests/expected/libfabric-verbs.toml" \
         --json "$OUT/libfabric-verbs.json" --junit "$OUT/libfabric-verbs.junit.xml"
-    step "differential programs over libfabric" 120 "$BUILT/dat-differential" "${verbs[@]}" --count 30
+    step "differential programs over libfabric" 120 "$BUILT/dat-differential" "${verbs[@]}" --count 40
 else
     echo "--- conformance over libfabric: NOT RUN, libfabric has no verbs provider here (libfabric1, libfabric-bin)"
 fi

@@ -15,6 +15,7 @@
 pub mod consts;
 pub mod inline;
 mod library;
+mod monitor;
 pub mod ops;
 pub mod types;
 

@@ -21,6 +21,8 @@ pub struct Library {
     dupinfo: unsafe extern "C" fn(*const fi_info) -> *mut fi_info,
     fabric: unsafe extern "C" fn(*mut fi_fabric_attr, *mut *mut fid_fabric, *mut c_void) -> c_int,
     strerror: unsafe extern "C" fn(c_int) -> *const c_char,
+    open: crate::monitor::Open,
+    kept_none: OnceLock<c_int>,
     path: PathBuf,
 }
 
@@ -53,6 +55,8 @@ impl Library {
             dupinfo: symbol!(b"fi_dupinfo\0"),
             fabric: symbol!(b"fi_fabric\0"),
             strerror: symbol!(b"fi_strerror\0"),
+            open: symbol!(b"fi_open\0"),
+            kept_none: OnceLock::new(),
             path: path_of(version as *const c_void),
         })
     }
@@ -62,6 +66,17 @@ impl Library {
         // SAFETY: takes nothing.
         let version = unsafe { (self.version)() };
         (version >> 16, version & 0xFFFF)
+    }
+
+    /// Has the library keep no registrations of memory for later use ([`crate::monitor`]), in all of this process. To be
+    /// called before a domain that registers memory is opened. The error is a negative number: something else in the
+    /// process, which opened one before, has registrations kept.
+    pub fn keep_no_registrations(&self) -> Result<(), c_int> {
+        // SAFETY: the function of this library.
+        let result = *self
+            .kept_none
+            .get_or_init(|| unsafe { crate::monitor::import(self.open, crate::consts::fi_version(1, 17)) });
+        if result == 0 { Ok(()) } else { Err(result) }
     }
 
     /// The file it was loaded from.

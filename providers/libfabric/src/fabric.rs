@@ -329,6 +329,11 @@ impl Fabric {
         // SAFETY: the entry the library gave, unchanged.
         let result = unsafe { library.fabric((*head).fabric_attr, &mut this.fabric) };
         check(library, "fi_fabric", result)?;
+        if this.is_verbs()
+            && let Err(errno) = library.keep_no_registrations()
+        {
+            tracing::warn!(errno, "libfabric keeps registrations, for somebody else in this process");
+        }
         // SAFETY: open objects, filled structures; `this` closes what was opened if a later step fails.
         unsafe {
             check(library, "fi_domain", fi_domain(this.fabric, head, &mut this.domain, none))?;
@@ -491,8 +496,8 @@ impl Fabric {
     }
 
     fn has_atomics(&self) -> bool {
-        // Verbs took the addresses of operands for their values until 2.5.
-        if self.is_verbs() && self.library.version() < (2, 5) {
+        // Verbs took the addresses of operands for their values until 2.2.
+        if self.is_verbs() && self.library.version() < (2, 2) {
             return false;
         }
         [(FI_SUM, FI_FETCH_ATOMIC), (FI_CSWAP, FI_COMPARE_ATOMIC)].into_iter().all(|(op, flag)| {
