@@ -85,7 +85,7 @@ const TICK_TIME: Duration = Duration::from_millis(1);
 /// in a row are left to that thread.
 const SPINNING: u64 = 64;
 const SLOWEST: u32 = 4;
-const MOST_LEFT: u32 = 8;
+const MOST_LEFT: u32 = 256;
 
 /// What a device has at most.
 pub const CAPS: Caps = Caps(
@@ -355,7 +355,7 @@ impl Dev {
 
     /// Whether this is a mere tick while a thread polls all the time. That one does everything a tick is for, and must not
     /// find its locks held by a thread that lost its processor: then nothing goes on until that one gets it back. So the
-    /// tick is put off, a few times in a row.
+    /// tick is put off, for a second or so.
     fn is_left_to_pollers(&self, ready: &[epoll::Event]) -> bool {
         let ticked = matches!(ready, [event] if event.data.u64() == TICK);
         let polls = self.polls.load(Ordering::Relaxed);
@@ -371,7 +371,7 @@ impl Dev {
         self.wait.seen.store(polls, Ordering::Relaxed);
         self.wait.tick.drain();
         self.wait.ticking.store(false, Ordering::Release);
-        self.tick_after(TICK_TIME * (1 << left).min(SLOWEST));
+        self.tick_after(TICK_TIME * (left + 1).min(SLOWEST));
         true
     }
 
