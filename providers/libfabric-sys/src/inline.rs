@@ -293,29 +293,6 @@ pub unsafe fn fi_tsendmsg(ep: *mut fid_ep, msg: *const fi_msg_tagged, flags: u64
 }
 
 #[inline]
-pub unsafe fn fi_injectdata(
-    ep: *mut fid_ep,
-    buf: *const c_void,
-    len: usize,
-    data: u64,
-    dest: fi_addr_t,
-) -> ssize_t {
-    jump!(of!(ep, msg), injectdata(ep, buf, len, data, dest))
-}
-
-#[inline]
-pub unsafe fn fi_tinjectdata(
-    ep: *mut fid_ep,
-    buf: *const c_void,
-    len: usize,
-    data: u64,
-    dest: fi_addr_t,
-    tag: u64,
-) -> ssize_t {
-    jump!(of!(ep, tagged), injectdata(ep, buf, len, data, dest, tag))
-}
-
-#[inline]
 pub unsafe fn fi_readmsg(ep: *mut fid_ep, msg: *const fi_msg_rma, flags: u64) -> ssize_t {
     jump!(of!(ep, rma), readmsg(ep, msg, flags))
 }

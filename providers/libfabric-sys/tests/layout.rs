@@ -84,8 +84,8 @@ fn rows() -> Vec<(String, usize)> {
         "struct fi_ops_cq" fi_ops_cq { size, read, readerr, strerror }
         "struct fi_ops_ep" fi_ops_ep { size, cancel, getopt }
         "struct fi_ops_cm" fi_ops_cm { size, getname, connect, listen, accept, reject, shutdown }
-        "struct fi_ops_msg" fi_ops_msg { size, recvmsg, sendmsg, injectdata }
-        "struct fi_ops_tagged" fi_ops_tagged { size, recvmsg, sendmsg, injectdata }
+        "struct fi_ops_msg" fi_ops_msg { size, recvmsg, sendmsg }
+        "struct fi_ops_tagged" fi_ops_tagged { size, recvmsg, sendmsg }
         "struct fi_ops_rma" fi_ops_rma { size, readmsg, writemsg, injectdata }
         "struct fi_ops_atomic" fi_ops_atomic { size, readwritemsg, compwritemsg }
     }

@@ -17,7 +17,6 @@ use libfabric_sys::types::*;
 use libfabric_sys::{Library, consts};
 
 use crate::address::Raw;
-use crate::endpoint::MAX_INJECT;
 use crate::framed::{FRAMES_IN, FRAMES_OUT};
 use crate::params::{Endpoint, Family, Params};
 use crate::status;
@@ -266,8 +265,6 @@ pub struct Limits {
     pub atomics: bool,
     /// Immediate data is too little for the books of a connection, or uses a receive: frames hold them.
     pub framed: bool,
-    /// Messages up to this length may be copied by the call that sends them.
-    pub inject: usize,
 }
 
 impl Limits {
@@ -573,6 +570,5 @@ fn limits_of(info: &fi_info, params: &Params) -> Result<Limits, Failure> {
         cm_data: 256,
         delivery: false,
         atomics: false,
-        inject: tx.inject_size.min(MAX_INJECT),
     })
 }

@@ -28,10 +28,6 @@ pub enum Lull {
 /// How long news wait for a message that could carry them, while somebody polls.
 const PATIENCE: Duration = Duration::from_micros(15);
 
-/// How many messages the peer has not consumed may be out when the next one is copied and forgotten: few enough to be in
-/// the system's buffers, so that what is said after them at the end is not left behind.
-const INJECTED: u32 = 64;
-
 /// What keeps a request from being started.
 enum Blocked {
     /// Something of the peer's or of an earlier request.
@@ -331,22 +327,14 @@ impl Chan {
         let imm = (request.opcode != Opcode::SEND).then_some(request.imm);
         let mark = Mark { solicited: request.flags.contains(PostFlag::SOLICITED), imm, rest };
         let Some(link) = st.link else { return Err(Blocked::Waits) };
-        let mut stage = Stage::Started;
         if link.framed {
             self.send_in_frames(st, count, mark.encode(), announces)?;
+            st.requests.slot_mut(count).stage = Stage::Started;
         } else {
             let segs = if announces { &[][..] } else { st.requests.segs(count) };
-            let injected = len as usize <= self.dev.fabric.limits.inject
-                && st.requests_out == 0
-                && st.sent.wrapping_sub(st.taken) < INJECTED;
-            if injected {
-                link.inject(segs, mark.encode())?;
-                stage = Stage::Done;
-            } else {
-                let context = st.requests.context(count);
-                link.send(&Local { segs, regions: &self.dev.regions, context }, mark.encode())?;
-                self.started(st, count);
-            }
+            let local = Local { segs, regions: &self.dev.regions, context: st.requests.context(count) };
+            link.send(&local, mark.encode())?;
+            self.started(st, count);
         }
         if let Rest::Books { posted, consumed } = rest {
             st.told.posted = posted;
@@ -357,7 +345,6 @@ impl Chan {
         st.sent = seq.wrapping_add(1);
         st.asking = false;
         st.go = None;
-        st.requests.slot_mut(count).stage = stage;
         st.requests.slot_mut(count).seq = seq;
         Ok(())
     }
