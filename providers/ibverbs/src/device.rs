@@ -89,6 +89,8 @@ impl IbDevice {
             Failure::new(failure.status, message)
         };
         let lib = find::libraries().map_err(named)?;
+        // For the locks of queues; a plugin has its own.
+        dat_sync::prepare();
         if params.fork {
             // Has no effect once something was registered without it; then the program has seen to it, or never forks.
             // SAFETY: a plain call.

@@ -80,7 +80,9 @@ pub(crate) struct Consumer {
 /// Bytes from a header at `at` to a payload of `len` bytes.
 #[inline]
 fn lead(at: usize, len: usize) -> usize {
-    if ALIGNED.contains(&len) { LINE - at % LINE } else { UNIT }
+    // Both ends in one comparison.
+    const FEWER: usize = *ALIGNED.end() - *ALIGNED.start();
+    if len.wrapping_sub(*ALIGNED.start()) <= FEWER { LINE - at % LINE } else { UNIT }
 }
 
 /// Bytes a frame with this payload takes at `at`.
@@ -110,9 +112,10 @@ impl Producer {
     #[inline]
     pub(crate) fn reserve(&self, memory: &impl Memory, len: usize) -> Option<Slot> {
         let end = self.head as usize & (self.size - 1);
-        let fits = end + span(end, len) <= self.size;
-        let (at, skip) = if fits { (end, 0) } else { (0, self.size - end) };
-        let head = self.head + (skip + span(at, len)) as u64;
+        let (here, body) = (lead(end, len), len.next_multiple_of(UNIT));
+        let fits = end + here + body <= self.size;
+        let (at, lead, skip) = if fits { (end, here, 0) } else { (0, lead(0, len), self.size - end) };
+        let head = self.head + (skip + lead + body) as u64;
         // The next header's unit must be free as well: it is cleared.
         if head + UNIT as u64 - self.tail > self.size as u64 {
             return None;
@@ -120,7 +123,7 @@ impl Producer {
         let next = head as usize & (self.size - 1);
         let wrap = (!fits).then_some(end);
         memory.set_word(next, 0, Ordering::Relaxed);
-        Some(Slot { at, payload: at + lead(at, len), len, wrap, head })
+        Some(Slot { at, payload: at + lead, len, wrap, head })
     }
 
     /// Publishes a frame whose payload is in place.
@@ -180,12 +183,16 @@ impl Consumer {
             }
             let (len, arg) = memory.rest(at);
             let len = len as usize;
-            if word & 0xFFFF_0000 != MARK || len > self.size || at + span(at, len) > self.size {
+            let payload = at + lead(at, len);
+            if word & 0xFFFF_0000 != MARK
+                || len > self.size
+                || payload + len.next_multiple_of(UNIT) > self.size
+            {
                 return Err(Nonsense);
             }
             if word as u8 != WRAP {
                 let (kind, flags) = (word as u8, (word >> 8) as u8);
-                return Ok(Some(Frame { at, payload: at + lead(at, len), kind, flags, len, arg }));
+                return Ok(Some(Frame { at, payload, kind, flags, len, arg }));
             }
             if at == 0 {
                 return Err(Nonsense);
@@ -197,7 +204,7 @@ impl Consumer {
     /// Goes past a frame; its bytes may be overwritten once the position is published.
     #[inline]
     pub(crate) fn advance(&mut self, frame: &Frame) {
-        self.tail += span(frame.at, frame.len) as u64;
+        self.tail += (frame.payload - frame.at + frame.len.next_multiple_of(UNIT)) as u64;
     }
 }
 
