@@ -20,7 +20,6 @@ const MARKS: [&str; 2] = ["<!-- programs -->\n", "<!-- end of programs -->"];
 pub enum Verdict {
     Passed(String),
     Refused(String),
-    NotRun(String),
     Failed(String),
 }
 
@@ -28,7 +27,6 @@ impl From<Result<Passed, String>> for Verdict {
     fn from(result: Result<Passed, String>) -> Verdict {
         match result {
             Ok(Passed::Done(note)) => Verdict::Passed(note),
-            Ok(Passed::NotRun(why)) => Verdict::NotRun(why.to_owned()),
             Ok(Passed::Refused(need)) => Verdict::Refused(need.words().to_owned()),
             Err(message) => Verdict::Failed(message),
         }
@@ -42,7 +40,6 @@ impl Verdict {
             Verdict::Passed(note) if note.is_empty() => "passed".to_owned(),
             Verdict::Passed(note) => format!("passed, {note}"),
             Verdict::Refused(why) => format!("refused: {why}"),
-            Verdict::NotRun(why) => format!("NOT RUN: {why}"),
             Verdict::Failed(message) => format!("FAILED: {message}"),
         }
     }
@@ -51,7 +48,6 @@ impl Verdict {
         let (verdict, note) = match self {
             Verdict::Passed(note) => ("passed", note),
             Verdict::Refused(note) => ("refused", note),
-            Verdict::NotRun(note) => ("not run", note),
             Verdict::Failed(note) => ("failed", note),
         };
         json!({ "verdict": verdict, "note": note })
@@ -62,7 +58,6 @@ impl Verdict {
         match value["verdict"].as_str() {
             Some("passed") => Verdict::Passed(note),
             Some("refused") => Verdict::Refused(note),
-            Some("not run") => Verdict::NotRun(note),
             _ => Verdict::Failed(note),
         }
     }
@@ -86,11 +81,7 @@ impl Results {
             .filter(|(_, verdict)| matches!(verdict, Verdict::Failed(_)))
             .map(|(case, verdict)| format!("{} ({})", case.shown(), verdict.words()))
             .collect();
-        let not_run = match count(|found| matches!(found, Verdict::NotRun(_))) {
-            0 => String::new(),
-            count => format!(", {count} NOT RUN"),
-        };
-        let words = format!("{name} {passed} passed, {refused} refused{not_run} ({} s)", self.seconds);
+        let words = format!("{name} {passed} passed, {refused} refused ({} s)", self.seconds);
         if self.verdicts.len() != CASES.len() {
             return Err(format!("{words}: {} of {} runs", self.verdicts.len(), CASES.len()));
         }
@@ -205,7 +196,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let mut results = all(Verdict::Passed("17 cases".to_owned()));
         results.verdicts[0] = Verdict::Refused("no such thing".to_owned());
-        results.verdicts[1] = Verdict::NotRun("too much".to_owned());
+        results.verdicts[1] = Verdict::Failed("too much".to_owned());
         let file = report_of(folder.path(), "shm");
         results.write(&file).expect("written");
         let read = Results::read(&file).expect("read");
