@@ -202,7 +202,7 @@ impl State {
 
     /// What a completion of the device is to the engine: nothing when it is of a channel that is gone, gives back work
     /// of one that stops, or is a marker.
-    #[inline]
+    #[inline(always)]
     fn translate(&self, wc: &ibv_wc) -> Option<Completion> {
         let id = WorkId(wc.wr_id);
         let index = match id.kind() {
