@@ -8,8 +8,8 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 
@@ -110,8 +110,8 @@ impl Drop for Stage {
 pub(crate) struct Staging {
     area: OnceLock<Stage>,
     state: AtomicU8,
-    /// The connection whose peer was sent it.
-    by: AtomicU64,
+    /// The connection whose peer was sent it; held while the state goes to or from [`OFFERED`].
+    by: Mutex<u64>,
     /// How often the peer lent this side something.
     lent: AtomicU32,
 }
@@ -143,8 +143,15 @@ impl Staging {
         areas: &AtomicU32,
         number: impl FnOnce() -> u64,
     ) -> Option<&Stage> {
-        self.by.store(token, Ordering::Relaxed);
-        self.state.compare_exchange(WANTED, OFFERED, Ordering::AcqRel, Ordering::Relaxed).ok()?;
+        // Asked by every connection again and again, nearly always in vain.
+        if self.state.load(Ordering::Relaxed) != WANTED {
+            return None;
+        }
+        {
+            let mut by = self.by();
+            self.state.compare_exchange(WANTED, OFFERED, Ordering::AcqRel, Ordering::Relaxed).ok()?;
+            *by = token;
+        }
         if self.area.get().is_none() {
             if bytes < PIECE || areas.fetch_add(1, Ordering::Relaxed) >= AREAS {
                 if bytes >= PIECE {
@@ -166,17 +173,22 @@ impl Staging {
         self.area.get()
     }
 
+    fn by(&self) -> MutexGuard<'_, u64> {
+        self.by.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The peer's word on what it was sent. `false`: it was not.
     pub(crate) fn answered(&self, token: u64, map: u64, ok: bool) -> bool {
-        let offered =
-            self.by.load(Ordering::Relaxed) == token && self.area.get().is_some_and(|stage| stage.map == map);
+        let by = self.by();
+        let offered = *by == token && self.area.get().is_some_and(|stage| stage.map == map);
         let state = if ok { READY } else { REFUSED };
         offered && self.state.compare_exchange(OFFERED, state, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// A connection is over; if its peer had not answered, another one's is asked.
     pub(crate) fn over(&self, token: u64) {
-        if self.by.load(Ordering::Relaxed) == token {
+        let by = self.by();
+        if *by == token {
             let _ = self.state.compare_exchange(OFFERED, NONE, Ordering::AcqRel, Ordering::Relaxed);
         }
     }
@@ -218,6 +230,8 @@ mod tests {
         assert!(staging.want() && !staging.want());
         assert_eq!(staging.offer(5, 8 * PIECE, &areas, || 7).map(|stage| stage.map), Some(7));
         assert!(staging.ready().is_none());
+        // Another connection is looked after before the answer comes: it changes nothing.
+        assert!(staging.offer(6, 8 * PIECE, &areas, || 8).is_none());
         assert!(!staging.answered(6, 7, true) && !staging.answered(5, 8, true));
         // The connection ends before the answer; the next one offers the same area.
         staging.over(5);
