@@ -2,7 +2,7 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::ExitStatusExt as _;
-use std::process::{Child, ChildStderr, ExitStatus};
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::failure::Outcome;
+use crate::failure::{Context as _, Failure, Outcome};
 
 /// How a child ended that did not end in order, and if it did so itself, why.
 pub fn crash(status: ExitStatus, heard: &Heard) -> Option<String> {
@@ -22,6 +22,30 @@ pub fn crash(status: ExitStatus, heard: &Heard) -> Option<String> {
         (None, Some(0)) => None,
         (None, code) => Some(format!("exit status {}", code.unwrap_or(-1))),
     }
+}
+
+/// Starts a child: itself, its standard error, and its standard output line by line.
+pub fn start(command: &mut Command) -> Outcome<(Ended, Heard, Receiver<String>)> {
+    let program = command.get_program().to_owned();
+    let child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .context(|| format!("{} cannot be started", program.display()))?;
+    let mut child = Ended(child);
+    let heard = Heard::of(child.0.stderr.take());
+    let output = child.0.stdout.take().ok_or_else(|| Failure::new("the child has no standard output"))?;
+    let (sender, lines) = channel();
+    // Ends with the child, and with what it left behind that holds its output open.
+    thread::spawn(move || {
+        for line in BufReader::new(output).lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    Ok((child, heard, lines))
 }
 
 /// What a child says on its standard error: handed on as it comes, and the last of it kept.

@@ -23,18 +23,8 @@ impl Tx {
     ) -> Start {
         let left = total - self.part;
         let chunk = self.chunk();
-        if total > chan.dev.params.stage_most || left <= chunk as u64 {
-            return self.frame(
-                chan,
-                link,
-                kind,
-                flags,
-                extra,
-                left.min(chunk as u64) as usize,
-                Payload::Data,
-            );
-        }
-        match self.piece(chan, link) {
+        let by_ring = total > chan.dev.params.stage_most || left <= chunk as u64;
+        match if by_ring { Ok(Piece::None) } else { self.piece(chan, link) } {
             Err(Nonsense) => Start::Fault,
             Ok(Piece::None) => {
                 self.frame(chan, link, kind, flags, extra, left.min(chunk as u64) as usize, Payload::Data)

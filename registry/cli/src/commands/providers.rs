@@ -1,16 +1,14 @@
 //! `dat providers`: every configured name, and how far it gets. Plugins are loaded by a child, so that one that crashes or
 //! hangs is a line of the list like any other.
 
-use std::io::{BufRead as _, BufReader};
-use std::process::{Command, ExitCode, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::thread;
+use std::process::{Command, ExitCode};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use dat::registry::{Chain, Entry, ProviderStatus, State};
 use serde_json::json;
 
-use crate::child::{Ended, Heard, crash};
+use crate::child::{self, Ended, crash};
 use crate::failure::{Context as _, Failure, Outcome};
 use crate::output::{Shared, Table, print};
 
@@ -52,6 +50,7 @@ pub fn child(shared: &Shared, skip: usize) -> Outcome<ExitCode> {
     }
     Ok(ExitCode::SUCCESS)
 }
+
 /// Has a child tell of the providers that are left. Gives why it did not get to the end of them.
 fn tell(shared: &Shared, left: &[Entry], told: &mut Vec<ProviderStatus>) -> Outcome<Option<String>> {
     let program = std::env::current_exe().context(|| "the path of this program is unknown".into())?;
@@ -61,24 +60,7 @@ fn tell(shared: &Shared, left: &[Entry], told: &mut Vec<ProviderStatus>) -> Outc
         command.arg("--plugins").arg(file);
     }
     command.arg("providers-child").arg(told.len().to_string());
-    let child = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .context(|| format!("{} cannot be started", program.display()))?;
-    let mut child = Ended(child);
-    let heard = Heard::of(child.0.stderr.take());
-    let output = child.0.stdout.take().ok_or_else(|| Failure::new("the child has no standard output"))?;
-    let (sender, lines) = channel();
-    // Ends with the child, and with what it left behind that holds its output open.
-    thread::spawn(move || {
-        for line in BufReader::new(output).lines().map_while(Result::ok) {
-            if sender.send(line).is_err() {
-                return;
-            }
-        }
-    });
+    let (mut child, heard, lines) = child::start(&mut command)?;
     for entry in left {
         let status = match next(&mut child, &lines)? {
             Next::Told(status) => *status,

@@ -2,10 +2,8 @@
 //! again, each alone in a process, which tells who is to blame; then the run goes on with the clauses that are left.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{BufRead as _, BufReader};
-use std::process::{Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::thread;
+use std::process::{Command, ExitStatus};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use dat_conformance::{DEADLINE, Met, Report, Row, Verdict, clauses};
@@ -13,7 +11,7 @@ use dat_conformance::{DEADLINE, Met, Report, Row, Verdict, clauses};
 use super::worker::{Line, MARK, title};
 use super::{arguments, filter};
 use crate::args::Conformance;
-use crate::child::{Ended, Heard, crash};
+use crate::child::{self, Ended, crash};
 use crate::failure::{Context as _, Failure, Outcome};
 use crate::output::Shared;
 
@@ -139,25 +137,9 @@ fn alone(
 /// Runs these clauses in a process.
 fn process(shared: &Shared, asked: &Conformance, filters: &[String], ended: &dyn Fn(&Row)) -> Outcome<Run> {
     let program = std::env::current_exe().context(|| "the path of this program is unknown".into())?;
-    let child = Command::new(&program)
-        .args(command(shared, asked, filters))
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .context(|| format!("{} cannot be started", program.display()))?;
-    let mut child = Ended(child);
-    let heard = Heard::of(child.0.stderr.take());
-    let output = child.0.stdout.take().ok_or_else(|| Failure::new("the process has no standard output"))?;
-    let (sender, lines) = channel();
-    // Ends with the process, and with what it left behind that holds its output open.
-    thread::spawn(move || {
-        for line in BufReader::new(output).lines().map_while(Result::ok) {
-            if sender.send(line).is_err() {
-                return;
-            }
-        }
-    });
+    let mut command = Command::new(&program);
+    command.args(words(shared, asked, filters));
+    let (mut child, heard, lines) = child::start(&mut command)?;
     let mut run = Run::default();
     let most = DEADLINE.mul_f64(2.0 * asked.scale.max(1.0)) + TO_END;
     let status = watch(&mut child, &lines, &mut run, most, ended)?;
@@ -232,7 +214,7 @@ impl Run {
     }
 }
 
-fn command(shared: &Shared, asked: &Conformance, filters: &[String]) -> Vec<String> {
+fn words(shared: &Shared, asked: &Conformance, filters: &[String]) -> Vec<String> {
     let mut args = vec!["-v".to_owned(); shared.verbose.into()];
     args.extend(arguments(shared, "conformance-worker", &asked.tested));
     let mut say = |words: &[&str]| args.extend(words.iter().map(|&word| word.to_owned()));
