@@ -90,10 +90,13 @@ impl Evd {
     /// The oldest event, or `None`. Never blocks; no system call, no allocation.
     #[inline]
     pub fn poll(&self) -> Result<Option<Event>> {
-        match self.0.engine.poll()? {
-            Some(event) => self.event(event.data),
-            None => Ok(None),
-        }
+        self.0.engine.poll_as(
+            |done| Ok(Some(Event::Completion(done))),
+            |event| match event {
+                Some(event) => self.event(event.data),
+                None => Ok(None),
+            },
+        )
     }
 
     /// Takes completions in one go, oldest first, as many as there are and `out` has room for without growing; gives
@@ -194,7 +197,6 @@ impl Evd {
         &self.0.engine
     }
 
-    #[inline]
     fn event(&self, data: EventData) -> Result<Option<Event>> {
         Ok(Some(match data {
             EventData::Dto(completion) => Event::Completion(completion),

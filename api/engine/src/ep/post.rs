@@ -224,6 +224,15 @@ pub(super) struct Kind {
     pub(super) flags: CompletionFlags,
 }
 
+/// A request whose segments are yet to be looked up.
+struct Asked<'a> {
+    kind: &'a Kind,
+    cookie: u64,
+    remote: RmrTriplet,
+    flags: CompletionFlags,
+    immediate: u32,
+}
+
 pub(super) const REQUEST_FLAGS: CompletionFlags =
     CompletionFlags::SUPPRESS.union(CompletionFlags::UNSIGNALLED).union(CompletionFlags::BARRIER_FENCE);
 
@@ -306,29 +315,51 @@ impl EpInner {
         }
         let side = self.post.lock();
         side.check_flags(self, call, kind.flags, flags)?;
-        let (most_iov, most_bytes) = match kind.operation {
-            DtoOperation::Send => (side.limits.send_iov, side.limits.message),
-            DtoOperation::RdmaRead => (side.limits.read_iov, side.limits.rdma),
-            _ => (side.limits.write_iov, side.limits.rdma),
+        let most_iov = match kind.operation {
+            DtoOperation::Send => side.limits.send_iov,
+            DtoOperation::RdmaRead => side.limits.read_iov,
+            _ => side.limits.write_iov,
         };
         if iov.len() > most_iov as usize {
             return Err(side.unless_freed(self, call, too_many_segments(call, iov.len(), most_iov)));
         }
         side.check_state(self, call)?;
-        let (one, mut many);
-        let (segments, total) = match iov {
+        // Made where it is used, or it would be put into memory on the short way too.
+        let asked = || Asked { kind, cookie, remote, flags, immediate };
+        match iov {
             [single] if single.length != 0 => {
-                one = side.segment(single, kind.access).map_err(|e| span_error(call, e))?;
-                (std::slice::from_ref(&one), u64::from(single.length))
+                let one = side.segment(single, kind.access).map_err(|e| span_error(call, e))?;
+                self.submit_asked(side, asked(), std::slice::from_ref(&one), single.length.into())
             }
-            _ => {
-                many = Segments::new();
-                let total = side.resolve(iov, kind.access, &mut many).map_err(|e| span_error(call, e))?;
-                (&many[..], total)
-            }
+            _ => self.post_request_of_many(side, asked(), iov),
+        }
+    }
+
+    /// Of any number of segments. Apart, because it needs room on the stack that a request of one does not.
+    #[inline(never)]
+    fn post_request_of_many(&self, side: PostGuard<'_>, asked: Asked<'_>, iov: &[LmrTriplet]) -> Result<()> {
+        let mut segments = Segments::new();
+        let total = side.resolve(iov, asked.kind.access, &mut segments);
+        let total = total.map_err(|e| span_error(asked.kind.call, e))?;
+        self.submit_asked(side, asked, &segments, total)
+    }
+
+    #[inline(always)]
+    fn submit_asked(
+        &self,
+        side: PostGuard<'_>,
+        asked: Asked<'_>,
+        segments: &[Segment],
+        total: u64,
+    ) -> Result<()> {
+        let Asked { kind, cookie, remote, flags, immediate } = asked;
+        let call = kind.call;
+        let most = match kind.operation {
+            DtoOperation::Send => side.limits.message,
+            _ => side.limits.rdma,
         };
-        if total > most_bytes {
-            return Err(too_long(call, total, most_bytes));
+        if total > most {
+            return Err(too_long(call, total, most));
         }
         let mut target = Remote { addr: remote.address, rkey: remote.context, len: 0 };
         if kind.operation != DtoOperation::Send {
@@ -366,7 +397,7 @@ impl EpInner {
             }
         }
         let (token, silent) = side.requests.push_request(work);
-        if side.request == Verdict::Flush {
+        if matches!(side.request, Verdict::Flush) {
             return if side.flush_now(self, true) { Ok(()) } else { Err(full(call)) };
         }
         let Some(channel) = &side.channel else {
@@ -397,7 +428,7 @@ impl EpInner {
         if self.fork.forked() {
             return Err(error::forked(CALL));
         }
-        let mut side = self.post.lock();
+        let side = self.post.lock();
         let unsignalled = side.recvs.mode == CompletionFlags::UNSIGNALLED;
         if !(flags.is_empty() || (unsignalled && flags == CompletionFlags::UNSIGNALLED)) {
             return Err(side.unless_freed(self, CALL, bad_flags(CALL, flags)));
@@ -409,18 +440,41 @@ impl EpInner {
         if side.freed || side.shared {
             return Err(self.recv_refused(CALL, &side));
         }
-        let (one, mut many);
-        let (segments, total) = match iov {
+        let work = Work { cookie, operation: DtoOperation::Receive, flags };
+        match iov {
             [single] if single.length != 0 => {
-                one = side.segment(single, Access::LOCAL_WRITE).map_err(|e| span_error(CALL, e))?;
-                (std::slice::from_ref(&one), u64::from(single.length))
+                let one = side.segment(single, Access::LOCAL_WRITE).map_err(|e| span_error(CALL, e))?;
+                self.submit_receive(side, work, iov, std::slice::from_ref(&one), single.length.into())
             }
-            _ => {
-                many = Segments::new();
-                let total = side.resolve(iov, Access::LOCAL_WRITE, &mut many);
-                (&many[..], total.map_err(|e| span_error(CALL, e))?)
-            }
-        };
+            _ => self.post_receive_of_many(side, work, iov),
+        }
+    }
+
+    /// Of any number of segments. Apart, because it needs room on the stack that a receive of one does not.
+    #[inline(never)]
+    fn post_receive_of_many(
+        self: &Arc<EpInner>,
+        side: PostGuard<'_>,
+        work: Work,
+        iov: &[LmrTriplet],
+    ) -> Result<()> {
+        const CALL: &str = "dat_ep_post_recv";
+        let mut segments = Segments::new();
+        let total = side.resolve(iov, Access::LOCAL_WRITE, &mut segments);
+        self.submit_receive(side, work, iov, &segments, total.map_err(|e| span_error(CALL, e))?)
+    }
+
+    /// Takes a checked receive into the ring and hands it to the provider.
+    #[inline(always)]
+    fn submit_receive<'a>(
+        self: &'a Arc<EpInner>,
+        mut side: PostGuard<'a>,
+        work: Work,
+        iov: &[LmrTriplet],
+        segments: &[Segment],
+        total: u64,
+    ) -> Result<()> {
+        const CALL: &str = "dat_ep_post_recv";
         if side.recvs.is_full() {
             drop(side);
             self.make_room();
@@ -429,8 +483,8 @@ impl EpInner {
                 return Err(full(CALL));
             }
         }
-        let token = side.recvs.push(Work { cookie, operation: DtoOperation::Receive, flags });
-        if side.recv == Verdict::Flush {
+        let token = side.recvs.push(work);
+        if matches!(side.recv, Verdict::Flush) {
             return if side.flush_now(self, false) { Ok(()) } else { Err(full(CALL)) };
         }
         let Some(channel) = &side.channel else {
@@ -518,10 +572,11 @@ impl PostSide {
 
     #[inline(always)]
     fn check_state(&self, ep: &EpInner, call: &'static str) -> Result<()> {
-        if self.request != Verdict::Ok && (self.freed || self.request != Verdict::Flush) {
-            return Err(ep.post_refused(call, self));
+        match self.request {
+            Verdict::Ok => Ok(()),
+            Verdict::Flush if !self.freed => Ok(()),
+            _ => Err(ep.post_refused(call, self)),
         }
-        Ok(())
     }
 
     /// What every request is checked for.
@@ -592,6 +647,7 @@ pub(super) fn wire_flags(flags: CompletionFlags) -> PostFlag {
 }
 
 #[cold]
+#[inline(never)]
 pub(super) fn bad_flags(call: &'static str, flags: CompletionFlags) -> Error {
     let message =
         format!("completion flags {flags:?} are not allowed here, or not with the endpoint's attributes");
@@ -599,17 +655,20 @@ pub(super) fn bad_flags(call: &'static str, flags: CompletionFlags) -> Error {
 }
 
 #[cold]
+#[inline(never)]
 fn too_many_segments(call: &'static str, asked: usize, most: u32) -> Error {
     error::parameter(call, Subtype::Arg2, format!("{asked} segments; the endpoint's attributes allow {most}"))
 }
 
 #[cold]
+#[inline(never)]
 fn too_long(call: &'static str, total: u64, most: u64) -> Error {
     error::parameter(call, Subtype::Arg3, format!("{total} bytes; the endpoint's attributes allow {most}"))
 }
 
 /// Backpressure: programs meet it in loops, so it allocates nothing.
 #[cold]
+#[inline(never)]
 fn full(call: &'static str) -> Error {
     let message =
         "as many are outstanding as the endpoint's attributes or its dispatcher hold; take completions first";
@@ -617,6 +676,7 @@ fn full(call: &'static str) -> Error {
 }
 
 #[cold]
+#[inline(never)]
 pub(crate) fn span_error(call: &'static str, error: SpanError) -> Error {
     let (kind, subtype, message) = match error {
         SpanError::Unknown => (

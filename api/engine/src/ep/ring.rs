@@ -84,24 +84,26 @@ impl WorkRing {
     }
 
     /// Work not yet completed.
+    #[inline(always)]
     pub(crate) fn outstanding(&self) -> u32 {
         // In this order, so that work posted and completed in between cannot make the difference negative.
         let completed = self.completed.load(Ordering::Acquire);
         self.posted.load(Ordering::Acquire).wrapping_sub(completed)
     }
 
+    #[inline(always)]
     pub(crate) fn is_full(&self) -> bool {
         self.outstanding() >= self.limit
     }
 
     /// Producer: takes work in and gives its token. There is room: the caller asked [`WorkRing::is_full`].
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push(&self, work: Work) -> u32 {
         self.take_in(work, 0)
     }
 
     /// Producer: as [`WorkRing::push`], of a request: also whether its success may be kept silent.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push_request(&self, work: Work) -> (u32, bool) {
         if self.quiet == 0 {
             return (self.take_in(work, 0), false);
@@ -112,7 +114,7 @@ impl WorkRing {
         (self.take_in(work, if silent { SILENT } else { 0 }), silent)
     }
 
-    #[inline]
+    #[inline(always)]
     fn take_in(&self, work: Work, mark: u32) -> u32 {
         let token = self.posted.load(Ordering::Relaxed);
         let slot = &self.slots[token as usize & (self.slots.len() - 1)];
@@ -137,6 +139,22 @@ impl WorkRing {
         let mut taking = self.taking();
         let work = taking.peek(token)?;
         taking.take(token);
+        Some(work)
+    }
+
+    /// Consumer: the work of `token` if it is the oldest, with none kept silent before it, and `wanted`; else nothing
+    /// changes.
+    #[inline(always)]
+    pub(crate) fn complete_next(&self, token: u32, wanted: impl FnOnce(&Work) -> bool) -> Option<Work> {
+        let next = self.completed.load(Ordering::Relaxed);
+        if token != next || self.posted.load(Ordering::Acquire) == next {
+            return None;
+        }
+        let work = self.work(token);
+        if !wanted(&work) {
+            return None;
+        }
+        self.completed.store(next.wrapping_add(1), Ordering::Release);
         Some(work)
     }
 
@@ -178,7 +196,7 @@ impl WorkRing {
         EventData::Dto(DtoCompletion { ep, cookie, status, operation, length, value })
     }
 
-    #[inline]
+    #[inline(always)]
     fn work(&self, token: u32) -> Work {
         let slot = &self.slots[token as usize & (self.slots.len() - 1)];
         let meta = slot.meta.load(Ordering::Relaxed);
@@ -250,7 +268,7 @@ impl Drop for Taking<'_> {
     }
 }
 
-#[inline]
+#[inline(always)]
 fn operation(value: u32) -> DtoOperation {
     match value {
         0 => DtoOperation::Send,

@@ -19,6 +19,9 @@ use crate::status_map;
 /// How many completions one call into the provider takes at most.
 const BATCH: usize = 16;
 
+/// How many completions are converted together and not one by one.
+const RUN: usize = 3;
+
 /// How many completions of closed channels one call passes over. A provider that has more is not going to end: the
 /// caller is told that there is none, so that it comes to look at its own time.
 const MOST_STRAYS: u64 = 1 << 18;
@@ -70,6 +73,15 @@ pub(crate) struct Core {
     /// Completions so far that belonged to no open channel.
     strays: u64,
     told_flood: bool,
+}
+
+/// What [`EvdInner::next_plain`] found.
+pub(super) enum Next {
+    Completion(DtoCompletion),
+    /// Neither queued nor with the provider.
+    Nothing,
+    /// What it is, [`EvdInner::next_event`] tells; it may be nothing.
+    Other,
 }
 
 pub(crate) struct Queued {
@@ -248,8 +260,20 @@ impl Core {
 }
 
 impl EvdInner {
+    /// The oldest event if it is a completion there is nothing to say about, straight from the provider.
+    #[inline(always)]
+    pub(super) fn next_plain(&self, core: &mut Core) -> Next {
+        if core.is_overcommitted() || !core.events.is_empty() {
+            return Next::Other;
+        }
+        let Some(queue) = &self.queue else { return Next::Nothing };
+        if !core.refill(queue) {
+            return Next::Nothing;
+        }
+        core.plain_one().map_or(Next::Other, Next::Completion)
+    }
+
     /// The oldest event: queued, or straight from the provider.
-    #[inline]
     pub(super) fn next_event(&self, core: &mut Core, sequels: &mut Sequels) -> Option<Event> {
         if core.is_overcommitted() {
             self.harvest(core, sequels);
@@ -307,6 +331,13 @@ impl EvdInner {
                     Some(queue) if out.len() == before && !core.is_flooded(strays) && core.refill(queue) => {}
                     _ => break,
                 }
+            }
+            // A run costs more to begin and less to go on.
+            if core.filled - core.taken < RUN
+                && let Some(done) = core.plain_one()
+            {
+                out.push(done);
+                continue;
             }
             let room = out.capacity() - out.len();
             if core.plain_run(room, |done| out.push(done), sequels) {
@@ -439,7 +470,42 @@ impl EvdInner {
     }
 }
 
+impl Feeder {
+    /// Whether its successes are nothing but that, unless a disconnect waits for them.
+    #[inline(always)]
+    fn is_plain(&self) -> bool {
+        self.srq.is_none() && self.ep.is_connected_or_over()
+    }
+}
+
+/// Whether it is a success of what was posted and of nothing more.
+#[inline(always)]
+fn is_plain(completion: &Completion) -> bool {
+    completion.status == CompletionStatus::SUCCESS && completion.flags.0 & BEYOND.0 == 0
+}
+
 impl Core {
+    /// The next completion for the consumer, if it is one of those [`Core::plain_run`] takes and there is nothing else
+    /// to do about it. A function of its own because it is what a program that takes them one by one pays for each.
+    #[inline(always)]
+    fn plain_one(&mut self) -> Option<DtoCompletion> {
+        let completion = self.batch.get(self.taken)?;
+        let feeder = self.feeder(completion.user)?;
+        if self.cno.is_some() || !feeder.is_plain() || !is_plain(completion) || feeder.ring.is_draining() {
+            return None;
+        }
+        let Work { cookie, operation, .. } = feeder.ring.complete_next(completion.token as u32, |work| {
+            work.operation != DtoOperation::BindMw && !work.flags.contains(CompletionFlags::SUPPRESS)
+        })?;
+        let (length, value) = (u64::from(completion.length), completion.imm);
+        if operation == DtoOperation::Receive {
+            feeder.ep.counts.received.add_plain(1, length);
+        }
+        let ep = feeder.ep.id;
+        self.taken += 1;
+        Some(DtoCompletion { ep, cookie, status: DtoStatus::Success, operation, length, value })
+    }
+
     /// Turns completions into what the consumer takes, at most `most`, as [`EvdInner::convert`] does one by one: those of
     /// one direction of one endpoint, up to the first there is anything to say about. `false`: that is the first.
     #[inline(always)]
@@ -447,14 +513,13 @@ impl Core {
         let batch = &self.batch[self.taken..self.filled];
         let Some(user) = batch.first().map(|first| first.user) else { return false };
         let Some(feeder) = self.feeder(user) else { return false };
-        if feeder.srq.is_some() || self.cno.is_some() || !feeder.ep.is_connected_or_over() {
+        if self.cno.is_some() || !feeder.is_plain() {
             return false;
         }
         let (mut taking, ep) = (feeder.ring.taking(), feeder.ep.id);
         let (mut left, mut taken, mut receives, mut bytes) = (most, 0, 0, 0);
         for completion in batch {
-            let plain = completion.status == CompletionStatus::SUCCESS && completion.flags.0 & BEYOND.0 == 0;
-            if left == 0 || completion.user != user || !plain {
+            if left == 0 || completion.user != user || !is_plain(completion) {
                 break;
             }
             let token = completion.token as u32;

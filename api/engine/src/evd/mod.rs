@@ -15,6 +15,7 @@ use dat_types::{
     Subtype,
 };
 
+use self::core::Next;
 pub(crate) use self::core::{Core, Feeder, Gate, Queued};
 pub(crate) use notify::ONE_SHOT;
 pub(crate) use streams::StreamKind;
@@ -25,7 +26,7 @@ use crate::context::{Context, object_calls};
 use crate::counters::EvdBase;
 use crate::error;
 use crate::ia::{Ia, IaInner};
-use crate::lock::Lock;
+use crate::lock::{Guard, Lock};
 use crate::sequel::{self, Sequels};
 use wait::Sleeper;
 
@@ -135,24 +136,50 @@ impl Evd {
     /// The same with an empty queue as `None`, for loops that find it so most of the time.
     #[inline(always)]
     pub fn poll(&self) -> Result<Option<Event>> {
+        self.poll_as(|done| Ok(Some(Event { evd: self.0.id, data: EventData::Dto(done) })), Ok)
+    }
+
+    /// The same for layers that have an event of their own, which is made here out of a completion or what else there
+    /// is: an event handed up by value would be copied at each step.
+    #[inline(always)]
+    pub fn poll_as<T>(
+        &self,
+        completion: impl FnOnce(DtoCompletion) -> Result<T>,
+        other: impl FnOnce(Option<Event>) -> Result<T>,
+    ) -> Result<T> {
         if self.0.fork.forked() {
             return Err(error::forked("dat_evd_dequeue"));
         }
-        let mut sequels = Sequels::new();
         let mut core = self.0.core.lock();
         if core.gate != Gate::Open {
             return Err(self.refused("dat_evd_dequeue", &core));
         }
-        let event = self.0.next_event(&mut core, &mut sequels);
         core.counts.dequeues += 1;
+        match self.0.next_plain(&mut core) {
+            Next::Completion(done) => {
+                core.counts.dequeues_found += 1;
+                drop(core);
+                completion(done)
+            }
+            Next::Nothing => {
+                drop(core);
+                other(None)
+            }
+            Next::Other => other(self.poll_any(core)),
+        }
+    }
+
+    /// An event of any kind.
+    #[inline(never)]
+    fn poll_any(&self, mut core: Guard<'_, Core>) -> Option<Event> {
+        let mut sequels = Sequels::new();
+        let event = self.0.next_event(&mut core, &mut sequels);
         core.counts.dequeues_found += u64::from(event.is_some());
         drop(core);
-        if sequels.is_empty() {
-            // Nothing was ever in it, so there is nothing to drop; the compiler cannot know.
-            std::mem::forget(sequels);
-            return Ok(event);
+        match sequels.is_empty() {
+            true => event,
+            false => self.after(event, sequels),
         }
-        Ok(self.after(event, sequels))
     }
 
     /// Completions in one go, oldest first: as many as there are and `out` has room for without growing, up to the first
@@ -172,7 +199,7 @@ impl Evd {
         core.counts.dequeues_found += u64::from(count > 0);
         drop(core);
         match sequels.is_empty() {
-            // As in `poll`.
+            // There is nothing to drop; the compiler cannot know.
             true => std::mem::forget(sequels),
             false => sequel::perform(sequels),
         }

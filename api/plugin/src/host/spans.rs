@@ -13,7 +13,7 @@ const CHUNKS: usize = 64;
 
 /// Registered memory by context: index in the low half, generation in the high half, never 0.
 pub struct SpanTable {
-    chunks: [OnceLock<Box<[Entry]>>; CHUNKS],
+    chunks: [OnceLock<Box<[Entry; CHUNK]>>; CHUNKS],
     control: Mutex<Control>,
 }
 
@@ -74,8 +74,8 @@ impl SpanTable {
         let generation = control.generation[index].checked_add(1).unwrap_or(1);
         control.generation[index] = generation;
         let context = (generation as u32) << 16 | index as u32;
-        let chunk = self.chunks[index / CHUNK]
-            .get_or_init(|| std::iter::repeat_with(Entry::default).take(CHUNK).collect());
+        let chunk =
+            self.chunks[index / CHUNK].get_or_init(|| Box::new(std::array::from_fn(|_| Entry::default())));
         let entry = &chunk[index % CHUNK];
         entry.context.store(0, Ordering::Relaxed);
         fence(Ordering::Release);
