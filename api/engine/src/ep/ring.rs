@@ -270,17 +270,29 @@ impl Drop for Taking<'_> {
 
 #[inline(always)]
 fn operation(value: u32) -> DtoOperation {
-    match value {
-        0 => DtoOperation::Send,
-        1 => DtoOperation::RdmaWrite,
-        2 => DtoOperation::RdmaRead,
-        5 => DtoOperation::BindMw,
-        8 => DtoOperation::RdmaWriteImmed,
-        10 => DtoOperation::FetchAdd,
-        11 => DtoOperation::CmpSwap,
-        _ => DtoOperation::Receive,
-    }
+    OPERATIONS.get(value as usize).copied().unwrap_or(DtoOperation::Receive)
 }
+
+/// What a slot's low byte says. A table, because the branches of a `match` would be guessed wrong where operations
+/// alternate.
+const OPERATIONS: [DtoOperation; 12] = {
+    let posted = [
+        DtoOperation::Send,
+        DtoOperation::RdmaWrite,
+        DtoOperation::RdmaRead,
+        DtoOperation::BindMw,
+        DtoOperation::RdmaWriteImmed,
+        DtoOperation::FetchAdd,
+        DtoOperation::CmpSwap,
+    ];
+    let mut table = [DtoOperation::Receive; 12];
+    let mut at = 0;
+    while at < posted.len() {
+        table[posted[at] as usize] = posted[at];
+        at += 1;
+    }
+    table
+};
 
 #[cfg(test)]
 mod tests {

@@ -306,18 +306,19 @@ impl EvdInner {
         None
     }
 
-    /// As [`EvdInner::next_event`], for as many completions as there are and `out` has room for without growing.
-    #[inline]
+    /// As [`EvdInner::next_event`], for as many completions as there are and `out` has room for without growing. If `out`
+    /// has more than `before`, these are from the provider, which then is not asked again.
     pub(super) fn next_completions(
         &self,
         core: &mut Core,
         out: &mut Vec<DtoCompletion>,
+        before: usize,
         sequels: &mut Sequels,
-    ) -> usize {
+    ) {
         if core.is_overcommitted() {
             self.harvest(core, sequels);
         }
-        let (before, strays) = (out.len(), core.strays);
+        let strays = core.strays;
         while out.len() < out.capacity() {
             if let Some(queued) = core.events.front() {
                 let EventData::Dto(done) = queued.event.data else { break };
@@ -358,7 +359,6 @@ impl EvdInner {
                 None => {}
             }
         }
-        out.len() - before
     }
 
     /// Takes all completions there are and queues their events. What does not fit breaks its endpoint.

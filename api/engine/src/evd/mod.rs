@@ -189,21 +189,38 @@ impl Evd {
         if self.0.fork.forked() {
             return Err(error::forked("dat_evd_dequeue"));
         }
-        let mut sequels = Sequels::new();
         let mut core = self.0.core.lock();
         if core.gate != Gate::Open {
             return Err(self.refused("dat_evd_dequeue", &core));
         }
-        let count = self.0.next_completions(&mut core, out, &mut sequels);
         core.counts.dequeues += 1;
+        let before = out.len();
+        if before < out.capacity() {
+            match self.0.next_plain(&mut core) {
+                Next::Nothing => return Ok(0),
+                Next::Completion(done) => {
+                    out.push(done);
+                    if !core.has_raw() {
+                        core.counts.dequeues_found += 1;
+                        return Ok(1);
+                    }
+                }
+                Next::Other => {}
+            }
+        }
+        Ok(self.poll_rest(core, out, before))
+    }
+
+    /// Of a dispatcher that has more than a plain completion.
+    #[inline(never)]
+    fn poll_rest(&self, mut core: Guard<'_, Core>, out: &mut Vec<DtoCompletion>, before: usize) -> usize {
+        let mut sequels = Sequels::new();
+        self.0.next_completions(&mut core, out, before, &mut sequels);
+        let count = out.len() - before;
         core.counts.dequeues_found += u64::from(count > 0);
         drop(core);
-        match sequels.is_empty() {
-            // There is nothing to drop; the compiler cannot know.
-            true => std::mem::forget(sequels),
-            false => sequel::perform(sequels),
-        }
-        Ok(count)
+        sequel::perform(sequels);
+        count
     }
 
     /// What came of it may have queued events in turn.
