@@ -12,7 +12,7 @@ pub const HELLO: usize = 48;
 pub const WELCOME: usize = 24;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"DATp");
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// First words of the connecting side: what it wants to do, how large everything is, where its memory is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,6 +136,8 @@ pub enum Control {
         /// What it was.
         found: u32,
     },
+    /// After this connection comes another of the same work; answer [`Control::Done`].
+    More,
 }
 
 impl Control {
@@ -150,6 +152,7 @@ impl Control {
             Control::WritePong { writes, length } => (6, writes, length),
             Control::Done => (7, 0, 0),
             Control::Mismatch { offset, found } => (8, offset, found),
+            Control::More => (9, 0, 0),
         };
         let mut out = [0; CONTROL];
         put(&mut out, 0, &MAGIC.to_le_bytes());
@@ -174,6 +177,7 @@ impl Control {
             6 => Control::WritePong { writes: a, length: b },
             7 => Control::Done,
             8 => Control::Mismatch { offset: a, found: b },
+            9 => Control::More,
             _ => return None,
         })
     }
@@ -220,6 +224,7 @@ mod tests {
             Control::WritePong { writes: 11, length: 12 },
             Control::Done,
             Control::Mismatch { offset: 13, found: 14 },
+            Control::More,
         ] {
             assert_eq!(Control::decode(&control.encode()), Some(control));
         }
@@ -232,7 +237,7 @@ mod tests {
         let mut other =
             Hello { size: 1, depth: 1, wait: false, heap: false, window: RmrTriplet::default() }.encode();
         other[4] = 9;
-        assert!(Hello::decode(&other).expect_err("another version").contains("version 1, yours 9"));
+        assert!(Hello::decode(&other).expect_err("another version").contains("version 2, yours 9"));
         assert_eq!(Control::decode(&[0; CONTROL]), None);
         assert_eq!(Control::decode(&Control::Done.encode()[..CONTROL - 1]), None);
     }

@@ -22,7 +22,7 @@ use crate::units::Target;
 pub struct Serving<'a> {
     /// Where to listen; a free qualifier otherwise.
     pub qual: Option<u64>,
-    /// End after one connection.
+    /// End after one peer, however many connections it makes.
     pub once: bool,
     /// Longest wait for anything within a connection's work.
     pub limit: Duration,
@@ -40,20 +40,19 @@ pub fn serve(ia: &Ia, serving: &Serving<'_>, ready: impl FnOnce(Target) -> Outco
         let Some(Event::Request(request)) = requests.wait(Duration::from_millis(50))? else { continue };
         let outcome = Link::accept(ia, request, serving.limit).and_then(|link| session(link, &stopped));
         // The peer's fault is not the end of a server.
-        if let Err(failure) = outcome {
-            if serving.once {
-                return Err(failure.because_of("the connection failed"));
-            }
-            eprintln!("{}", failure.because_of("a connection failed; still listening"));
-        }
-        if serving.once {
-            break;
+        match outcome {
+            Ok(more) if serving.once && !more => break,
+            Ok(_) => {}
+            Err(failure) if serving.once => return Err(failure.because_of("the connection failed")),
+            Err(failure) => eprintln!("{}", failure.because_of("a connection failed; still listening")),
         }
     }
     Ok(())
 }
 
-fn session(mut link: Link, stopped: &impl Fn() -> bool) -> Outcome {
+/// Does what is asked for on one connection; whether its peer is going to make another.
+fn session(mut link: Link, stopped: &impl Fn() -> bool) -> Outcome<bool> {
+    let mut more = false;
     while let Some(control) = link.idle(stopped)? {
         match control {
             Control::Echo { seed, length } => ping::answer::echo(&mut link, seed, length)?,
@@ -62,10 +61,14 @@ fn session(mut link: Link, stopped: &impl Fn() -> bool) -> Outcome {
             Control::PingPong { messages, length } => perf::answer::ping_pong(&mut link, messages, length)?,
             Control::Sink { messages, batches } => perf::answer::sink(&mut link, messages, batches)?,
             Control::WritePong { writes, length } => perf::answer::write_pong(&mut link, writes, length)?,
+            Control::More => {
+                more = true;
+                link.tell(Control::Done)?;
+            }
             other => return Err(Failure::new(format!("the peer asks for nothing: {other:?}"))),
         }
     }
-    Ok(())
+    Ok(more)
 }
 
 /// `--listen`.

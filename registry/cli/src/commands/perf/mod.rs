@@ -21,12 +21,10 @@ use crate::failure::{Context, Outcome};
 use crate::link::{Link, Shape};
 use crate::output::Shared;
 use crate::peer::Peer;
+use crate::protocol::Control;
 use crate::serve;
 use crate::units::{Cpus, show_size};
 use report::Line;
-
-/// Operations under way at most.
-const DEPTH: u32 = 64;
 
 /// Measures, or is the peer.
 pub fn run(shared: &Shared, perf: &Perf) -> Outcome<ExitCode> {
@@ -50,19 +48,25 @@ pub fn run(shared: &Shared, perf: &Perf) -> Outcome<ExitCode> {
     };
     let peer_cpu = cpus.filter(|_| peer.is_ours()).map(|cpus| cpus.peer);
     let sizes = plan::sizes(perf);
-    let bar = progress(sizes.len() * plan::rows(perf, 1, DEPTH).len());
+    let bar = progress(sizes.len() * plan::count(perf));
     let (mut lines, mut path) = (Vec::new(), String::new());
-    for &size in &sizes {
-        let shape = Shape { size, depth: DEPTH, wait: perf.wait, heap: perf.heap, limit };
+    let depths = plan::depths(perf);
+    let mut left = sizes.len() * depths.len();
+    for (&size, &depth) in sizes.iter().flat_map(|size| depths.iter().map(move |depth| (size, depth))) {
+        let shape = Shape { size, depth, wait: perf.wait, heap: perf.heap, limit };
         let mut link = Link::connect(&ia, peer.target, shape)?;
         path = link.path();
-        for row in plan::rows(perf, size, link.depth()) {
+        for row in plan::rows(perf, size, depth, link.depth()) {
             let what = format!("{} {} of {}", row.operation.name(), row.metric.name(), show_size(size));
             bar.set_message(what.clone());
             let samples = measure::row(&mut link, &row, perf, peer_cpu)
                 .context(|| format!("{what} bytes with {}", peer.describe()))?;
             lines.extend(report::lines(&row, &samples));
             bar.inc(1);
+        }
+        left -= 1;
+        if left > 0 {
+            link.ask(Control::More)?;
         }
         link.close()?;
     }
@@ -83,7 +87,6 @@ pub fn run(shared: &Shared, perf: &Perf) -> Outcome<ExitCode> {
                 "cpus": cpus.map(|cpus| [cpus.own, cpus.peer]),
                 "wait": perf.wait,
                 "heap": perf.heap,
-                "depth": DEPTH,
                 "results": lines,
             })
         },

@@ -5,6 +5,9 @@ use crate::args::{Metric, Operation, Perf};
 /// Bytes moved in a batch of a latency row at most, and of a bandwidth row.
 const LATENCY_BYTES: u32 = 4 << 20;
 const STREAM_BYTES: u32 = 16 << 20;
+/// Operations under way at most; for rates more, so that one completion in 64 can be enough.
+const DEPTH: u32 = 64;
+const RATE_DEPTH: u32 = 256;
 /// Sizes of a short look.
 const QUICK_SIZES: [u32; 3] = [8, 4 << 10, 1 << 20];
 
@@ -23,6 +26,8 @@ pub struct Row {
     pub piece: Option<u32>,
     /// Batches per sample.
     pub batches: u32,
+    /// Operations under way at most.
+    pub depth: u32,
     /// One operation in so many has a completion.
     pub every: u32,
     wait: bool,
@@ -36,8 +41,8 @@ impl Row {
             _ => (4000, STREAM_BYTES, 5),
         };
         let batch = perf.iterations.unwrap_or((bytes / size).clamp(16, most));
-        let every = if metric == Metric::Rate { (depth / 4).clamp(1, 16) } else { 1 };
-        Row { operation, metric, size, batch, piece: perf.iterations, batches, every, wait: perf.wait }
+        let every = if metric == Metric::Rate { (depth / 4).clamp(1, 64) } else { 1 };
+        Row { operation, metric, size, batch, piece: perf.iterations, batches, depth, every, wait: perf.wait }
     }
 
     /// Steps of a sample of a latency row.
@@ -71,15 +76,41 @@ pub fn sizes(perf: &Perf) -> Vec<u32> {
     if perf.quick { QUICK_SIZES.to_vec() } else { perf.sizes.clone() }
 }
 
-/// The rows of one size, in the order of the command line.
-pub fn rows(perf: &Perf, size: u32, depth: u32) -> Vec<Row> {
-    let operations = if perf.tests.is_empty() { Operation::ALL.to_vec() } else { perf.tests.clone() };
-    let metrics = match perf.metrics.is_empty() {
+/// How many operations are under way at most, with each of which a connection is made for each size.
+pub fn depths(perf: &Perf) -> Vec<u32> {
+    let mut depths: Vec<u32> = metrics(perf).into_iter().map(depth_of).collect();
+    depths.sort_unstable();
+    depths.dedup();
+    depths
+}
+
+/// How many rows there are for each size.
+pub fn count(perf: &Perf) -> usize {
+    operations(perf).len() * metrics(perf).len()
+}
+
+/// The rows of one size for which so many operations were asked for, in the order of the command line; the connection
+/// has room for `depth`.
+pub fn rows(perf: &Perf, size: u32, asked: u32, depth: u32) -> Vec<Row> {
+    let metrics: Vec<Metric> =
+        metrics(perf).into_iter().filter(|&metric| depth_of(metric) == asked).collect();
+    let of = |operation| metrics.iter().map(move |&metric| (operation, metric));
+    let pairs = operations(perf).into_iter().flat_map(of);
+    pairs.map(|(operation, metric)| Row::new(operation, metric, size, perf, depth)).collect()
+}
+
+fn operations(perf: &Perf) -> Vec<Operation> {
+    if perf.tests.is_empty() { Operation::ALL.to_vec() } else { perf.tests.clone() }
+}
+
+fn metrics(perf: &Perf) -> Vec<Metric> {
+    match perf.metrics.is_empty() {
         false => perf.metrics.clone(),
         true if perf.quick => vec![Metric::Latency, Metric::Bandwidth],
         true => Metric::ALL.to_vec(),
-    };
-    let of = |operation| metrics.iter().map(move |&metric| (operation, metric));
-    let pairs = operations.into_iter().flat_map(of);
-    pairs.map(|(operation, metric)| Row::new(operation, metric, size, perf, depth)).collect()
+    }
+}
+
+fn depth_of(metric: Metric) -> u32 {
+    if metric == Metric::Rate { RATE_DEPTH } else { DEPTH }
 }

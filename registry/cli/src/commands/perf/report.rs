@@ -32,6 +32,10 @@ pub struct Line {
     pub best: f64,
     /// How many batches.
     pub batches: usize,
+    /// Operations under way at most, with bandwidths and rates.
+    pub depth: u32,
+    /// One operation in so many had a completion.
+    pub every: u32,
 }
 
 /// One line per place the samples were taken in. Samples during which the place changed count only when there are no
@@ -68,6 +72,8 @@ fn line(row: &Row, place: Place, samples: &[Sample]) -> Line {
         median: at(nanos.len() / 2),
         best: at(0),
         batches: nanos.len(),
+        depth: row.depth,
+        every: row.every,
     }
 }
 
