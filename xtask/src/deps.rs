@@ -12,7 +12,7 @@ use crate::leg::{Outcome, Report};
 const PLUGINS: &[&str] = &["dat-loopback", "dat-shm"];
 
 /// A crate, what it may depend on among ours, and what its tests may besides.
-const ALLOWED: [(&str, &[&str], &[&str]); 24] = [
+const ALLOWED: [(&str, &[&str], &[&str]); 25] = [
     ("dat-types", &[], &[]),
     ("dat-plugin", &[], &[]),
     ("dat-sync", &[], &[]),
@@ -39,11 +39,21 @@ const ALLOWED: [(&str, &[&str], &[&str]); 24] = [
     // It compares the provider called directly with the same one below the engine.
     (
         "dat-bench",
-        &["dat", "dat-types", "dat-plugin", "dat-engine", "dat-measure", "dat-shm", "rdma-sys"],
+        &[
+            "dat",
+            "dat-types",
+            "dat-plugin",
+            "dat-engine",
+            "dat-measure",
+            "dat-shm",
+            "rdma-sys",
+            "libfabric-sys",
+        ],
         &["dat-capi", "dat-kit", "dat-loopback", "dat-sync"],
     ),
-    // It stands in for the libraries `rdma-sys` describes.
+    // They stand in for the libraries `rdma-sys` and `libfabric-sys` describe.
     ("dat-verbs-double", &["rdma-sys"], &[]),
+    ("dat-fabric-double", &["libfabric-sys"], &[]),
     ("xtask", &["dat-engine", "dat-measure"], &[]),
 ];
 

@@ -11,8 +11,9 @@ use std::ptr::{null, null_mut};
 use rdma_sys::cm::*;
 use rdma_sys::verbs::*;
 
+use crate::common::{Object, event_fd, signal, take};
 use crate::objects::{context, ibv_close_device};
-use crate::world::{Object, event_fd, fail, lock, signal, take};
+use crate::world::{fail, lock};
 
 /// RDMA CM's word for a rejection by the consumer.
 const CONSUMER: c_int = 28;

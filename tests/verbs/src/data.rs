@@ -5,7 +5,8 @@ use std::ffi::c_int;
 
 use rdma_sys::verbs::*;
 
-use crate::world::{lock, signal};
+use crate::common::signal;
+use crate::world::lock;
 
 /// The most segments of a request. Few, so that a posted receive is copied by plain moves: the C library's copy takes
 /// more or fewer instructions by where its ends lie.

@@ -13,6 +13,7 @@
 //! One lock guards everything.
 
 mod cm;
+mod common;
 mod data;
 mod objects;
 mod world;

@@ -11,8 +11,9 @@ use std::ptr::null_mut;
 
 use rdma_sys::verbs::*;
 
+use crate::common::{Object, event_fd, take};
 use crate::data::{Pair, Queue, SEGMENTS, break_down, poll_cq, post_recv, post_send, req_notify_cq};
-use crate::world::{Object, event_fd, fail, lock, take};
+use crate::world::{fail, lock};
 
 /// The one device: its address is all there is of it.
 static DEVICE: u64 = 0;

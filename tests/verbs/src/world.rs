@@ -5,13 +5,8 @@ use std::ffi::c_int;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::cm::Id;
+use crate::common::Object;
 use crate::data::Pair;
-
-/// An object of the C interface. Made by a `create` call and freed by its `destroy`, both of the library's user.
-pub struct Object<T>(pub *mut T);
-
-// SAFETY: only looked into under the world's lock.
-unsafe impl<T> Send for Object<T> {}
 
 /// Everything that finds objects by number.
 pub struct World {
@@ -49,24 +44,4 @@ pub fn fail(code: c_int) -> c_int {
     // SAFETY: the thread's own.
     unsafe { *libc::__errno_location() = code };
     -1
-}
-
-/// A counter one can sleep on.
-pub fn event_fd() -> c_int {
-    // SAFETY: a plain call.
-    unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_SEMAPHORE) }
-}
-
-/// Adds one.
-pub fn signal(fd: c_int) {
-    let one = 1u64;
-    // SAFETY: eight bytes of this frame.
-    unsafe { libc::write(fd, (&raw const one).cast(), 8) };
-}
-
-/// Takes one; `false` when there was none and the descriptor does not block.
-pub fn take(fd: c_int) -> bool {
-    let mut count = 0u64;
-    // SAFETY: eight bytes of this frame.
-    unsafe { libc::read(fd, (&raw mut count).cast(), 8) == 8 }
 }
