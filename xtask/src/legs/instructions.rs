@@ -2,8 +2,8 @@
 //! counts that are kept in `tests/bench/instructions.toml`.
 //!
 //! callgrind counts the same on every run, so that a post that became dearer shows on the busiest machine. The ibverbs
-//! provider runs over the stand-in for its libraries (`tests/verbs`) and beside direct calls of it; the difference is
-//! what is ours.
+//! and libfabric providers run over stand-ins for their libraries (`tests/verbs`, `tests/fabric`) and beside direct calls
+//! of them; the difference is what is ours.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -19,11 +19,18 @@ use crate::root;
 
 /// The kept counts.
 const FILE: &str = "tests/bench/instructions.toml";
-const PROVIDERS: [&str; 3] = ["loopback", "shm", "ibverbs"];
+const PROVIDERS: [&str; 4] = ["loopback", "shm", "ibverbs", "libfabric"];
 /// Layers from the lowest up, as the benchmark names them.
-const LAYERS: [&str; 5] = ["verbs", "abi", ABOVE, "engine", "api"];
-/// Not counted but reckoned: what the ibverbs provider adds to direct calls.
-const ABOVE: &str = "abi-verbs";
+const LAYERS: [&str; 8] = ["verbs", "fabric", "abi", "abi-verbs", "abi-fabric", "engine", "api", "c"];
+/// Not counted but reckoned: what providers add to direct calls of their libraries.
+const ABOVE: [(&str, &str, &str); 2] =
+    [("ibverbs", "verbs", "abi-verbs"), ("libfabric", "fabric", "abi-fabric")];
+/// Whose place the stand-ins take.
+const STAND_INS: [(&str, &str); 3] = [
+    ("libdat_verbs_double.so", "libibverbs.so.1"),
+    ("libdat_verbs_double.so", "librdmacm.so.1"),
+    ("libdat_fabric_double.so", "libfabric.so.1"),
+];
 const PHASES: [&str; 5] = ["post_recv", "post_send", "recv_completion", "send_completion", "empty_poll"];
 /// A count may differ by so many hundredths, or so many instructions, whichever is more. The same sources built in
 /// another folder are not always inlined alike.
@@ -81,22 +88,30 @@ fn number(counts: &Counts) -> usize {
 
 /// Builds, runs the benchmark under callgrind, reads what it left.
 fn count() -> Result<Counts, String> {
-    let plugins = ["dat-shm", "dat-loopback", "dat-ibverbs", "dat-verbs-double"];
+    let libraries = [
+        "dat-shm",
+        "dat-loopback",
+        "dat-ibverbs",
+        "dat-libfabric",
+        "dat-capi",
+        "dat-verbs-double",
+        "dat-fabric-double",
+    ];
     let build =
         || cargo().args(["build", "--profile", "counted"]).env("CARGO_INCREMENTAL", "0").deadline(1800);
-    build().args(plugins.iter().flat_map(|name| ["-p", name])).run()?;
+    build().args(libraries.iter().flat_map(|name| ["-p", name])).run()?;
     build().args(["-p", "dat-bench", "--bin", "dat-count"]).run()?;
     let built = target_dir()?.join("counted");
     let work = tempfile::tempdir().map_err(|error| format!("a folder for the counts: {error}"))?;
-    let double = work.path().join("lib");
-    stand_in(&built, &double)?;
+    let doubles = work.path().join("lib");
+    stand_in(&built, &doubles)?;
     let out = work.path().join("callgrind");
     Run::new("valgrind")
         .args(["--quiet", "--tool=callgrind", "--collect-atstart=no"])
         .args([format!("--callgrind-out-file={}", out.display())])
         .args([built.join("dat-count"), built.clone()])
         .args(PROVIDERS)
-        .env("LD_LIBRARY_PATH", &double)
+        .env("LD_LIBRARY_PATH", &doubles)
         // The C library's copies for the least common processor, so that all machines run the same.
         .env("GLIBC_TUNABLES", "glibc.cpu.hwcaps=-AVX2,-AVX,-AVX512VL,-ERMS,-FSRM")
         .deadline(300)
@@ -104,13 +119,12 @@ fn count() -> Result<Counts, String> {
     read(work.path())
 }
 
-/// A folder in which the verbs libraries' names lead to the stand-in.
+/// A folder in which the libraries' names lead to their stand-ins.
 fn stand_in(built: &Path, folder: &Path) -> Result<(), String> {
     let failed = |error: std::io::Error| format!("{}: {error}", folder.display());
     fs::create_dir(folder).map_err(failed)?;
-    for name in ["libibverbs.so.1", "librdmacm.so.1"] {
-        std::os::unix::fs::symlink(built.join("libdat_verbs_double.so"), folder.join(name))
-            .map_err(failed)?;
+    for (file, name) in STAND_INS {
+        std::os::unix::fs::symlink(built.join(file), folder.join(name)).map_err(failed)?;
     }
     Ok(())
 }
@@ -149,14 +163,16 @@ fn read(folder: &Path) -> Result<Counts, String> {
             of_layer.insert(phase.clone(), ((cost - nothing) * 10.0).round() / 10.0);
         }
     }
-    let of = |layer: &str| counts.get(&("ibverbs".to_owned(), layer.to_owned()));
-    if let (Some(direct), Some(provider)) = (of("verbs"), of("abi")) {
-        let above = provider.iter().map(|(phase, count)| {
-            let below = direct.get(phase).unwrap_or(&0.0);
-            (phase.clone(), ((count - below) * 10.0).round() / 10.0)
-        });
-        let above = above.collect();
-        counts.insert(("ibverbs".to_owned(), ABOVE.to_owned()), above);
+    for (provider, library, name) in ABOVE {
+        let of = |layer: &str| counts.get(&(provider.to_owned(), layer.to_owned()));
+        if let (Some(direct), Some(whole)) = (of(library), of("abi")) {
+            let above = whole.iter().map(|(phase, count)| {
+                let below = direct.get(phase).unwrap_or(&0.0);
+                (phase.clone(), ((count - below) * 10.0).round() / 10.0)
+            });
+            let above = above.collect();
+            counts.insert((provider.to_owned(), name.to_owned()), above);
+        }
     }
     match counts.is_empty() {
         true => Err("callgrind left no counts".to_owned()),
@@ -214,9 +230,10 @@ fn text(counts: &Counts, compiler: &str) -> String {
          # `cargo xtask instructions --save`; `cargo xtask instructions` fails when a count differs by more than\n\
          # {PERCENT} % and {INSTRUCTIONS} instructions, up or down. Built with the profile `counted`.\n\
          #\n\
-         # verbs: libibverbs called directly. abi: the provider behind the plugin tables; abi-verbs: what it adds. engine:\n\
-         # a DAT call. api: the safe API. Each holds those below it; both ends' work on a message is with the end that does\n\
-         # it, which for loopback and the stand-in for libibverbs is the sender's post.\n\n\
+         # verbs, fabric: libibverbs, libfabric called directly. abi: the provider behind the plugin tables; abi-verbs,\n\
+         # abi-fabric: what it adds. engine: a DAT call. api: the safe API. c: the C library, which is beside the safe API.\n\
+         # Each holds those below it; both ends' work on a message is with the end that does it, which for loopback and\n\
+         # the stand-ins for libraries is the sender's post.\n\n\
          rustc = \"{compiler}\"\n"
     );
     for (provider, layer, phases) in sorted(counts) {

@@ -110,4 +110,8 @@ impl Layer for Abi {
             assert_eq!(self.queues[1].poll(&mut out), 0);
         }
     }
+
+    fn idle(&mut self, side: usize) {
+        assert_eq!(self.queues[side].poll(&mut [Completion::default(); 1]), 0);
+    }
 }

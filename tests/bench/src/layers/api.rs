@@ -92,4 +92,8 @@ impl Layer for Api {
             assert!(self.sides[1].evd.poll().expect("no error").is_none());
         }
     }
+
+    fn idle(&mut self, side: usize) {
+        assert!(self.sides[side].evd.poll().expect("no error").is_none());
+    }
 }

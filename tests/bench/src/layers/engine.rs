@@ -116,4 +116,8 @@ impl Layer for Engine {
             assert!(self.sides[1].evd.dequeue().is_err());
         }
     }
+
+    fn idle(&mut self, side: usize) {
+        assert!(self.sides[side].evd.dequeue().is_err());
+    }
 }

@@ -21,6 +21,9 @@ pub(crate) trait Layer {
     fn take_sends(&mut self);
     /// As many polls as messages, that find nothing.
     fn poll_nothing(&mut self);
+    /// One poll of an end that has nothing to find.
+    #[allow(dead_code, reason = "not every program that measures layers needs it")]
+    fn idle(&mut self, _side: usize) {}
 }
 
 /// A name space of its own for each layer.

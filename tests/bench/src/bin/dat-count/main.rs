@@ -9,7 +9,9 @@
 //!
 //! `valgrind --tool=callgrind --collect-atstart=no dat-count FOLDER PROVIDER...`
 
+mod c_library;
 mod callgrind;
+mod fabric;
 #[path = "../../layers/mod.rs"]
 #[allow(dead_code, reason = "used in part")]
 mod layers;
@@ -17,7 +19,9 @@ mod verbs;
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
-use std::path::Path;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use dat::IaBuilder;
 use dat_plugin::Config;
@@ -36,69 +40,94 @@ type Phase = fn(&mut dyn Layer);
 
 /// What is counted. Nothing costs something too: the calls to begin and to end.
 const PHASES: [(&str, Phase); 6] = [
-    ("post_recv", |layer| layer.post_recvs()),
+    (POST_RECV, |layer| layer.post_recvs()),
     ("post_send", |layer| layer.post_sends()),
-    ("recv_completion", |layer| layer.take_recvs()),
+    (RECV_COMPLETION, |layer| layer.take_recvs()),
     ("send_completion", |layer| layer.take_sends()),
     ("empty_poll", |layer| layer.poll_nothing()),
     ("nothing", |_| ()),
 ];
+const POST_RECV: &str = "post_recv";
+const RECV_COMPLETION: &str = "recv_completion";
+
+/// How long the ends of a provider that has news for its peer are given to tell them: more than it waits for a message
+/// that could carry them.
+const LULL: Duration = Duration::from_micros(200);
 
 /// Counts the providers named, whose libraries are in a folder.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "this program is the application, and the C library has no other way"
+)]
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [folder, providers @ ..] = &args[..] else { panic!("dat-count FOLDER PROVIDER...") };
     let folder = Path::new(folder);
     assert!(callgrind::runs(), "this counts under valgrind only: `cargo xtask instructions`");
+    let names = names(folder, providers);
+    // SAFETY: nothing else runs yet that could look at the environment.
+    unsafe { std::env::set_var("DAT_PLUGINS", names.path()) };
     for provider in providers {
-        let library = folder.join(format!("libdat_{provider}.so"));
+        let library = library(folder, provider);
         let plugin = Plugin::load(&library).unwrap_or_else(|error| panic!("{}: {error}", library.display()));
-        if provider == "ibverbs" {
-            // What it is compared with.
-            count(provider, &mut verbs::Verbs::new());
+        // What it is compared with.
+        match provider.as_str() {
+            "ibverbs" => count(provider, &mut verbs::Verbs::new()),
+            "libfabric" => count(provider, &mut fabric::Fabric::new()),
+            _ => {}
         }
         // The standing of each in a world of its own.
         count(provider, &mut layers::abi::Abi::new(&plugin, &config(provider, "abi")));
         count(provider, &mut layers::engine::Engine::new(&plugin, &config(provider, "engine")));
-        let names = names(provider, &library, &config(provider, "api"));
-        count(
-            provider,
-            &mut layers::api::Api::new(|| {
-                IaBuilder::new("counted").plugins(names.path()).open().expect("the name opens")
-            }),
+        let name = format!("{provider}-api");
+        count(provider, &mut layers::api::Api::new(|| IaBuilder::new(&name).open().expect("the name opens")));
+        let name = CString::new(format!("{provider}-c")).expect("no zero in it");
+        count(provider, &mut c_library::C::new(folder, &name));
+    }
+}
+
+fn library(folder: &Path, provider: &str) -> PathBuf {
+    folder.join(format!("libdat_{provider}.so"))
+}
+
+/// The doubles of libraries have one device each.
+fn config(provider: &str, layer: &str) -> Config {
+    let of_double = match provider {
+        "ibverbs" => ("address", "127.0.0.1"),
+        "libfabric" => ("fabric", "double"),
+        _ => return layers::config(layer),
+    };
+    let params = BTreeMap::from([(of_double.0.to_owned(), of_double.1.to_owned())]);
+    Config { ia_name: format!("count-{layer}"), params }
+}
+
+/// What the layers that open by name find: each provider once for each of them.
+fn names(folder: &Path, providers: &[String]) -> tempfile::NamedTempFile {
+    let mut text = String::new();
+    for (provider, layer) in providers.iter().flat_map(|provider| [(provider, "api"), (provider, "c")]) {
+        let (library, config) = (library(folder, provider), config(provider, layer));
+        let params: Vec<String> =
+            config.params.iter().map(|(key, value)| format!("{key} = {value:?}")).collect();
+        let _ = write!(
+            text,
+            "[provider.{provider}-{layer}]\nlibrary = {library:?}\nparams = {{ {} }}\n",
+            params.join(", ")
         );
     }
-}
-
-/// The double of the verbs library knows one address.
-fn config(provider: &str, layer: &str) -> Config {
-    match provider {
-        "ibverbs" => Config {
-            ia_name: format!("count-{layer}"),
-            params: BTreeMap::from([("address".to_owned(), "127.0.0.1".to_owned())]),
-        },
-        _ => layers::config(layer),
-    }
-}
-
-fn names(provider: &str, library: &Path, config: &Config) -> tempfile::NamedTempFile {
-    let params: Vec<String> = config.params.iter().map(|(key, value)| format!("{key} = {value:?}")).collect();
-    let text = format!(
-        "[provider.counted]\nlibrary = {library:?}\ndescription = {provider:?}\nparams = {{ {} }}\n",
-        params.join(", ")
-    );
     let file = tempfile::Builder::new().suffix(".toml").tempfile().expect("a temporary file");
     std::fs::write(file.path(), text).expect("the temporary file is written");
     file
 }
 
 fn count(provider: &str, layer: &mut dyn Layer) {
+    // libfabric's receives are told to the peer, and messages taken, when there is time.
+    let lulls = provider == "libfabric";
     // Memory is touched, locks have found their favourites, rings have gone round.
-    rounds(layer, ROUNDS, None);
+    rounds(layer, ROUNDS, None, lulls);
     for (number, (phase, _)) in PHASES.iter().enumerate() {
         for rounds_counted in [ROUNDS, 2 * ROUNDS] {
             callgrind::zero();
-            rounds(layer, rounds_counted, Some(number));
+            rounds(layer, rounds_counted, Some(number), lulls);
             let operations = rounds_counted * BATCH;
             let name = format!("{provider}.{}.{phase}.{operations}", layer.name());
             callgrind::dump(&CString::new(name).expect("no zero in it"));
@@ -106,9 +135,9 @@ fn count(provider: &str, layer: &mut dyn Layer) {
     }
 }
 
-fn rounds(layer: &mut dyn Layer, rounds: usize, counted: Option<usize>) {
+fn rounds(layer: &mut dyn Layer, rounds: usize, counted: Option<usize>, lulls: bool) {
     for _ in 0..rounds {
-        for (number, (_, phase)) in PHASES.iter().enumerate() {
+        for (number, (name, phase)) in PHASES.iter().enumerate() {
             match counted == Some(number) {
                 true => {
                     callgrind::toggle();
@@ -117,6 +146,25 @@ fn rounds(layer: &mut dyn Layer, rounds: usize, counted: Option<usize>) {
                 }
                 false => phase(layer),
             }
+            match *name {
+                POST_RECV if lulls => lull(layer, &[1, 0]),
+                // What was sent is for the sender to find in its turn.
+                RECV_COMPLETION if lulls => lull(layer, &[1]),
+                _ => {}
+            }
         }
     }
+}
+
+/// Lets ends that have nothing to find tell each other their news.
+fn lull(layer: &mut dyn Layer, ends: &[usize]) {
+    let mut poll_all = || ends.iter().for_each(|side| layer.idle(*side));
+    // The first poll sees that there is news, one after the time tells them, one after that hears.
+    poll_all();
+    let end = Instant::now() + LULL;
+    while Instant::now() < end {
+        poll_all();
+    }
+    poll_all();
+    poll_all();
 }
