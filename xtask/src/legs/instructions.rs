@@ -119,11 +119,11 @@ fn count() -> Result<Counts, String> {
     read(work.path())
 }
 
-/// A folder in which the libraries' names lead to their stand-ins.
-fn stand_in(built: &Path, folder: &Path) -> Result<(), String> {
+/// A folder in which the libraries' names lead to their stand-ins, as far as those are built.
+pub(super) fn stand_in(built: &Path, folder: &Path) -> Result<(), String> {
     let failed = |error: std::io::Error| format!("{}: {error}", folder.display());
     fs::create_dir(folder).map_err(failed)?;
-    for (file, name) in STAND_INS {
+    for (file, name) in STAND_INS.into_iter().filter(|(file, _)| built.join(file).exists()) {
         std::os::unix::fs::symlink(built.join(file), folder.join(name)).map_err(failed)?;
     }
     Ok(())
