@@ -14,11 +14,12 @@ use crate::cm::CmId;
 use crate::connect::Attempt;
 use crate::device::Dev;
 use crate::handles::{Qp, QpParts};
-use crate::post::{Kind, MAX_SEGMENTS, WorkId};
-use crate::queue::{Place, Que};
+use crate::post::{self, MAX_SEGMENTS};
+use crate::queue::Que;
 use crate::ring::Ring;
 use crate::srq::Shared;
 use crate::status;
+use crate::work::Place;
 
 /// How long a caller waits for the device to give work back, before an event has to do.
 const PATIENCE: Duration = Duration::from_micros(100);
@@ -34,11 +35,15 @@ pub(crate) struct Chan {
     pub(crate) qp: Qp,
     /// May post requests.
     pub(crate) live: AtomicBool,
-    /// The last request asked for no completion, so that its end shows with nothing.
-    pub(crate) last_unsignalled: AtomicBool,
+    /// What the numbers of requests and of receives begin with.
     pub(crate) send_base: u64,
     pub(crate) recv_base: u64,
+    /// Up to so many bytes travel inside a request.
+    pub(crate) inline: u64,
+    pub(crate) max_message: u64,
+    /// Open while live.
     pub(crate) tx: Ring,
+    /// Open until stopped.
     pub(crate) rx: Ring,
     pub(crate) attr: ChannelAttr,
     pub(crate) dev: Arc<Dev>,
@@ -149,9 +154,10 @@ impl Chan {
         std::mem::forget(counted);
         let chan = Arc::new(Chan {
             live: AtomicBool::new(false),
-            last_unsignalled: AtomicBool::new(false),
-            send_base: WorkId::base(Kind::Send, send_place.index, send_place.generation),
-            recv_base: WorkId::base(Kind::Recv, recv_place.index, recv_place.generation),
+            send_base: send_place.send_base(),
+            recv_base: recv_place.recv_base(),
+            inline: qp.max_inline.into(),
+            max_message: dev.max_message,
             tx: Ring::new(attr.max_requests),
             rx: Ring::new(if srq.is_some() { 0 } else { attr.max_recvs }),
             attr: *attr,
@@ -171,6 +177,7 @@ impl Chan {
             work,
             qp,
         });
+        chan.rx.open();
         let number = srq.map(|_| chan.qp.number());
         chan.send.attach(&chan, None);
         chan.recv.attach(&chan, number);
@@ -200,6 +207,12 @@ impl Chan {
         }
     }
 
+    /// Takes requests from now on.
+    pub(crate) fn go_live(&self) {
+        self.live.store(true, Ordering::Release);
+        self.tx.open();
+    }
+
     /// Ends the connection or attempt, with an event once everything came back.
     pub(crate) fn finish(self: &Arc<Chan>, control: &mut Control, event: Event) {
         if matches!(control.phase, Phase::Stopping(_) | Phase::Stopped) {
@@ -213,6 +226,8 @@ impl Chan {
     fn begin_stop(&self, control: &mut Control, event: Option<Event>) {
         self.stopped.store(true, Ordering::Release);
         self.live.store(false, Ordering::Release);
+        self.tx.close();
+        self.rx.close();
         if let Err(error) = self.qp.set_state(IBV_QPS_ERR) {
             tracing::debug!(%error, "a queue pair could not be failed; its device may be gone");
         }
@@ -225,7 +240,7 @@ impl Chan {
         let (tx_mark, rx_mark) = (self.tx.mark(), self.rx.mark());
         // Silent successes leave nothing to be seen; work that fails does. So what is before a marker is done when the
         // marker comes back, and what did not fail until then succeeded.
-        if !self.tx.is_past(tx_mark) && self.last_unsignalled.load(Ordering::Relaxed) {
+        if !self.tx.is_past(tx_mark) && self.is_silent() {
             self.post_marker();
         }
         let deadline = Instant::now() + GIVE_UP;
@@ -324,20 +339,20 @@ impl Channel for IbChannel {
 
     #[inline]
     fn post(&self, request: &Request) -> Status {
-        self.0.post_request(request)
+        post::one(&self.0, request)
     }
 
     #[inline]
     fn post_recv(&self, request: &RecvRequest) -> Status {
-        self.0.post_receive(request)
+        post::one(&self.0, request)
     }
 
     fn post_list(&self, requests: &[Request]) -> (usize, Status) {
-        self.0.post_requests(requests)
+        post::list(&self.0, requests)
     }
 
     fn post_recv_list(&self, requests: &[RecvRequest]) -> (usize, Status) {
-        self.0.post_receives(requests)
+        post::list(&self.0, requests)
     }
 
     fn post_atomic(&self, request: &AtomicRequest) -> Status {

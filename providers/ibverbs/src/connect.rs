@@ -3,7 +3,6 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use dat_plugin::{ConnectParam, Event, EventKind, Failure, Status};
 use rdma_sys::cm::*;
@@ -100,7 +99,7 @@ impl Chan {
         let (reads_in, reads_out) = (reads_in.min(peer_out), reads_out.min(peer_in));
         self.bring_up(id, reads_in, reads_out)?;
         // The peer's first message may come before RDMA CM's event, and the answer to it may follow at once.
-        self.live.store(true, Ordering::Release);
+        self.go_live();
         let data = self.dev.params.style.wrap(data, private::ACCEPT);
         id.accept(&self.conn_param(&data, reads_in, reads_out))
     }
@@ -231,7 +230,7 @@ impl Chan {
                     let _ = id.reject(false, &[]);
                     EventKind::REFUSED
                 })?;
-                self.live.store(true, Ordering::Release);
+                self.go_live();
                 let data = dev.params.style.unwrap(&event.data, private::ACCEPT);
                 dev.push_event(Some(self), news(EventKind::ESTABLISHED).with_data(data));
                 Phase::Live

@@ -23,12 +23,13 @@ use crate::handles::{Context, never_blocks};
 use crate::listener::{IbListener, Listening};
 use crate::memory::Memory;
 use crate::params::Params;
-use crate::post::{MAX_SEGMENTS, WorkId};
+use crate::post::MAX_SEGMENTS;
 use crate::private;
 use crate::queue::{IbQueue, Que};
 use crate::ring::MAX_WORK;
 use crate::srq::{IbSrq, Shared};
 use crate::status;
+use crate::work::Place;
 
 /// An open interface adapter.
 pub struct IbDevice(Arc<Dev>);
@@ -271,7 +272,7 @@ impl Dev {
         DeviceAttr {
             caps,
             address: self.address.ip().into(),
-            max_channels: count(attr.max_qp, params.max_channels).min(WorkId::PLACES),
+            max_channels: count(attr.max_qp, params.max_channels).min(Place::MOST),
             max_queues: count(attr.max_cq, u32::MAX),
             max_queue_depth: count(attr.max_cqe, u32::MAX),
             max_regions: count(attr.max_mr, u32::MAX),

@@ -338,13 +338,12 @@ impl Cq {
         number(unsafe { (self.channel.context.lib.verbs.ibv_resize_cq)(self.ptr.as_ptr(), depth as c_int) })
     }
 
-    /// Takes completions; the result is how many of `out` were filled.
-    #[inline]
-    pub(crate) fn poll(&self, out: &mut [std::mem::MaybeUninit<ibv_wc>]) -> usize {
+    /// Takes completions; the result is how many of `out` were filled. Negative is a device that is gone, of which the
+    /// device's own events tell.
+    #[inline(always)]
+    pub(crate) fn poll(&self, out: &mut [std::mem::MaybeUninit<ibv_wc>]) -> c_int {
         // SAFETY: lives; `out` has the room that is said.
-        let n = unsafe { ibv_poll_cq(self.ptr.as_ptr(), out.len() as c_int, out.as_mut_ptr().cast()) };
-        // A failure is a device that is gone, of which the device's own events tell.
-        n.max(0) as usize
+        unsafe { ibv_poll_cq(self.ptr.as_ptr(), out.len() as c_int, out.as_mut_ptr().cast()) }
     }
 
     /// Has the next completion reported on the channel.
@@ -466,26 +465,23 @@ impl Qp {
         self.modify(&mut attr, IBV_QP_STATE)
     }
 
-    /// Posts requests; the result is an error number and the first that was not taken.
+    /// Posts requests; the result is an error number, and with it the first that was not taken is in `bad`.
     ///
     /// # Safety
-    /// Segments are registered, and stay so until the requests completed or the queue pair was stopped.
-    #[inline]
-    pub(crate) unsafe fn post_send(&self, wr: *mut ibv_send_wr) -> (c_int, *mut ibv_send_wr) {
-        let mut bad = null_mut();
+    /// `wr` heads a list of requests that are written as far as their operations go. Segments are registered, and stay so
+    /// until the requests completed or the queue pair was stopped.
+    #[inline(always)]
+    pub(crate) unsafe fn post_send(&self, wr: *mut ibv_send_wr, bad: *mut *mut ibv_send_wr) -> c_int {
         // SAFETY: lives; the caller's promise.
-        let code = unsafe { ibv_post_send(self.ptr.as_ptr(), wr, &raw mut bad) };
-        (code, bad)
+        unsafe { ibv_post_send(self.ptr.as_ptr(), wr, bad) }
     }
 
     /// # Safety
     /// As [`Qp::post_send`].
-    #[inline]
-    pub(crate) unsafe fn post_recv(&self, wr: *mut ibv_recv_wr) -> (c_int, *mut ibv_recv_wr) {
-        let mut bad = null_mut();
+    #[inline(always)]
+    pub(crate) unsafe fn post_recv(&self, wr: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) -> c_int {
         // SAFETY: lives; the caller's promise.
-        let code = unsafe { ibv_post_recv(self.ptr.as_ptr(), wr, &raw mut bad) };
-        (code, bad)
+        unsafe { ibv_post_recv(self.ptr.as_ptr(), wr, bad) }
     }
 
     /// Posts the binding of `window`, or its end; the result is an error number, and the key.

@@ -17,7 +17,7 @@
 //!
 //! # Modules
 //! `handles` and `cm` own the libraries' objects and have most of the `unsafe`; `find` chooses the device; `connect` and
-//! `events` are the control path; `ring` and `post` the data path; `status` the tables that translate outcomes.
+//! `events` are the control path; `ring`, `work`, `post` and `queue` the data path; `status` the tables that translate outcomes.
 
 mod channel;
 mod cm;
@@ -36,6 +36,7 @@ mod queue;
 mod ring;
 mod srq;
 mod status;
+mod work;
 
 use std::sync::Arc;
 

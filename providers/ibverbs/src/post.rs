@@ -1,5 +1,9 @@
 //! Posting: the interface's requests become the device's. No lock, no allocation, no system call of this provider's.
+//!
+//! A request of the device's is written where it is needed and no further: a driver looks at no field that its operation
+//! has no use for, and clearing them all would take as many instructions as all the rest of a send.
 
+use std::ffi::c_int;
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering;
@@ -9,72 +13,12 @@ use rdma_sys::verbs::*;
 
 use crate::channel::Chan;
 use crate::memory;
-use crate::ring::{Posted, SEQUENCE_BITS};
+use crate::ring::{Posted, Ring};
 use crate::status;
+use crate::work::WorkId;
 
 /// The most segments of a request.
 pub(crate) const MAX_SEGMENTS: usize = 16;
-
-/// What a completion of the device carries back: which queue place and generation, what kind of work, which post.
-///
-/// Bits 0 to 22 the sequence number, 23 the marker, 24 to 43 the place, 44 to 61 the generation, 62 and 63 the kind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct WorkId(pub(crate) u64);
-
-/// Kind of work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Send = 0,
-    Recv = 1,
-    /// A receive of a shared queue: the sequence is its slot there, and there is no place.
-    Shared = 2,
-}
-
-impl WorkId {
-    pub(crate) const GENERATION: u32 = (1 << 18) - 1;
-    /// The most places of a queue.
-    pub(crate) const PLACES: u32 = 1 << 20;
-    const MARKER: u64 = 1 << SEQUENCE_BITS;
-
-    /// The part that all work of one kind of a channel shares.
-    pub(crate) fn base(kind: Kind, index: u32, generation: u32) -> u64 {
-        (kind as u64) << 62 | u64::from(generation & WorkId::GENERATION) << 44 | u64::from(index) << 24
-    }
-
-    /// Of a marker that follows all posts before `sequence`.
-    pub(crate) fn marker(base: u64, sequence: u32) -> WorkId {
-        WorkId(base | WorkId::MARKER | u64::from(sequence))
-    }
-
-    #[inline]
-    pub(crate) fn kind(self) -> Kind {
-        match self.0 >> 62 {
-            0 => Kind::Send,
-            1 => Kind::Recv,
-            _ => Kind::Shared,
-        }
-    }
-
-    #[inline]
-    pub(crate) fn index(self) -> u32 {
-        (self.0 >> 24) as u32 & (WorkId::PLACES - 1)
-    }
-
-    #[inline]
-    pub(crate) fn generation(self) -> u32 {
-        (self.0 >> 44) as u32 & WorkId::GENERATION
-    }
-
-    #[inline]
-    pub(crate) fn sequence(self) -> u32 {
-        self.0 as u32 & ((1 << SEQUENCE_BITS) - 1)
-    }
-
-    #[inline]
-    pub(crate) fn is_marker(self) -> bool {
-        self.0 & WorkId::MARKER != 0
-    }
-}
 
 /// The interface's segments as the device's: the two have the same layout, which the test below shows.
 #[inline]
@@ -82,169 +26,278 @@ pub(crate) fn as_sges(segments: &[Segment]) -> *mut ibv_sge {
     segments.as_ptr().cast::<ibv_sge>().cast_mut()
 }
 
-impl Chan {
-    #[inline]
-    pub(crate) fn post_request(&self, request: &Request) -> Status {
-        let mut cut = NO_SGES;
-        let mut wr = BLANK_SEND;
-        let posted = match self.prepare(request, &mut wr, &mut cut) {
-            Ok(posted) => posted,
-            Err(status) => return status,
-        };
-        let Some(sequence) = self.tx.push(posted) else { return Status::NO_RESOURCE };
-        wr.wr_id = self.send_base | u64::from(sequence);
-        self.note_signalling(wr.send_flags);
-        // SAFETY: the engine checked the segments against live registrations, and keeps them until they completed or
-        // the channel stopped; the arrays live for the call, which copies what it needs.
-        let (code, _) = unsafe { self.qp.post_send(&raw mut wr) };
-        if code != 0 {
-            self.tx.unpush(1);
-            return status::refused(code);
+/// What is posted one by one or in lists: a request or a receive.
+pub(crate) trait Work {
+    /// The device's form of it.
+    type Wr;
+
+    fn ring(chan: &Chan) -> &Ring;
+
+    /// Writes all that the device looks at but its number; segments that differ from those of `self` go to `sges`.
+    fn prepare(&self, chan: &Chan, wr: &mut MaybeUninit<Self::Wr>, sges: &mut Sges)
+    -> Result<Posted, Status>;
+
+    /// Why the ring takes no more.
+    fn refused(chan: &Chan) -> Status;
+
+    /// Writes the number of the post.
+    ///
+    /// # Safety
+    /// `wr` was prepared.
+    unsafe fn number(chan: &Chan, wr: *mut Self::Wr, sequence: u32);
+
+    /// Has another one follow.
+    ///
+    /// # Safety
+    /// Both were prepared.
+    unsafe fn link(wr: *mut Self::Wr, next: *mut Self::Wr);
+
+    /// Posts a list; the result is an error number, and with it the first that was not taken is in `bad`.
+    ///
+    /// # Safety
+    /// All were prepared and numbered; what they were made of lives for the call.
+    unsafe fn post(chan: &Chan, first: *mut Self::Wr, bad: *mut *mut Self::Wr) -> c_int;
+}
+
+/// Posts one.
+#[inline(always)]
+pub(crate) fn one<W: Work>(chan: &Chan, work: &W) -> Status {
+    let mut sges = NO_SGES;
+    let mut wr = MaybeUninit::uninit();
+    let posted = match work.prepare(chan, &mut wr, &mut sges) {
+        Ok(posted) => posted,
+        Err(status) => return status,
+    };
+    let Some(sequence) = W::ring(chan).push(posted) else { return W::refused(chan) };
+    let mut bad = MaybeUninit::uninit();
+    // SAFETY: just prepared; the engine checked the segments against live registrations, and keeps them until they
+    // completed or the channel stopped; the rest lives for the call, which copies what it needs.
+    let code = unsafe {
+        W::number(chan, wr.as_mut_ptr(), sequence);
+        W::post(chan, wr.as_mut_ptr(), bad.as_mut_ptr())
+    };
+    if code != 0 {
+        W::ring(chan).unpush(1);
+        return status::refused(code);
+    }
+    Status::OK
+}
+
+/// Posts in order, up to the first that is not accepted: how many were, and why no more.
+pub(crate) fn list<W: Work>(chan: &Chan, works: &[W]) -> (usize, Status) {
+    let mut done = 0;
+    for works in works.chunks(LIST) {
+        let mut sges = [NO_SGES; LIST];
+        let mut list = [const { MaybeUninit::uninit() }; LIST];
+        let mut n = 0;
+        let mut stop = Status::OK;
+        for (work, (wr, sges)) in works.iter().zip(list.iter_mut().zip(&mut sges)) {
+            let pushed = work
+                .prepare(chan, wr, sges)
+                .and_then(|posted| W::ring(chan).push(posted).ok_or_else(|| W::refused(chan)));
+            match pushed {
+                // SAFETY: just prepared.
+                Ok(sequence) => unsafe { W::number(chan, wr.as_mut_ptr(), sequence) },
+                Err(status) => {
+                    stop = status;
+                    break;
+                }
+            }
+            n += 1;
         }
-        Status::OK
+        if n == 0 {
+            return (done, stop);
+        }
+        let first: *mut W::Wr = list.as_mut_ptr().cast();
+        let mut bad = null_mut();
+        // SAFETY: the first `n` of this array were prepared and numbered; the rest as in `one`.
+        let (code, taken) = unsafe {
+            for i in 1..n {
+                W::link(first.add(i - 1), first.add(i));
+            }
+            let code = W::post(chan, first, &raw mut bad);
+            (code, if code == 0 { n } else { bad.offset_from(first).clamp(0, n as isize) as usize })
+        };
+        W::ring(chan).unpush((n - taken) as u32);
+        done += taken;
+        if code != 0 {
+            return (done, status::refused(code));
+        }
+        if stop != Status::OK {
+            return (done, stop);
+        }
+    }
+    (done, Status::OK)
+}
+
+/// Writes fields of what a pointer leads to.
+macro_rules! put {
+    ($wr:ident: $($field:ident $(. $part:ident)* = $value:expr),* $(,)?) => {{
+        $(let value = $value;
+        // SAFETY: room for the whole, which the caller of this borrows.
+        unsafe { (&raw mut (*$wr).$field $(. $part)*).write(value) };)*
+    }};
+}
+
+impl Work for Request {
+    type Wr = ibv_send_wr;
+
+    #[inline(always)]
+    fn ring(chan: &Chan) -> &Ring {
+        &chan.tx
     }
 
-    /// Fills in a request; segments beyond what a read asks for are cut off in `cut`.
-    #[inline]
-    fn prepare(&self, request: &Request, wr: &mut ibv_send_wr, cut: &mut Sges) -> Result<Posted, Status> {
-        if !self.live.load(Ordering::Acquire) {
-            return Err(Status::NOT_CONNECTED);
+    #[inline(always)]
+    fn prepare(
+        &self,
+        chan: &Chan,
+        wr: &mut MaybeUninit<ibv_send_wr>,
+        cut: &mut Sges,
+    ) -> Result<Posted, Status> {
+        let segments = self.segments();
+        if segments.len() > chan.attr.max_request_segments as usize {
+            return Err(Status::INVALID);
         }
-        let segments = request.segments();
-        let mut length = request.total;
-        let remote = ibv_rdma { remote_addr: request.remote_addr, rkey: request.rkey };
-        wr.sg_list = as_sges(segments);
-        wr.num_sge = segments.len() as i32;
-        let mut inline = length <= u64::from(self.qp.max_inline);
-        wr.opcode = match request.opcode {
+        let wr = wr.as_mut_ptr();
+        let mut flags = send_flags(self.flags);
+        put!(wr: next = null_mut(), sg_list = as_sges(segments), num_sge = segments.len() as i32);
+        let opcode = match self.opcode {
             Opcode::SEND => IBV_WR_SEND,
             Opcode::WRITE => {
-                wr.wr.rdma = remote;
+                put!(wr: wr.rdma.remote_addr = self.remote_addr, wr.rdma.rkey = self.rkey);
                 IBV_WR_RDMA_WRITE
             }
-            Opcode::READ => {
-                wr.wr.rdma = remote;
-                length = request.remote_len.into();
-                inline = false;
-                if length < request.total {
-                    wr.num_sge = cut_to(segments, length, cut);
-                    wr.sg_list = cut.as_mut_ptr().cast();
-                }
-                IBV_WR_RDMA_READ
-            }
-            Opcode::WRITE_IMM => {
-                wr.wr.rdma = remote;
-                wr.imm_data = request.imm.to_be();
-                IBV_WR_RDMA_WRITE_WITH_IMM
-            }
-            Opcode::SEND_IMM => {
-                wr.imm_data = request.imm.to_be();
-                IBV_WR_SEND_WITH_IMM
-            }
-            Opcode::SEND_INVALIDATE => {
-                wr.imm_data = request.rkey;
-                IBV_WR_SEND_WITH_INV
-            }
-            _ => return Err(Status::NOT_SUPPORTED),
+            Opcode::READ => return read(chan, self, segments, wr, cut),
+            _ => extended(self, wr)?,
         };
-        if segments.len() > self.attr.max_request_segments as usize
-            || length > request.total
-            || length > self.dev.max_message
-        {
+        // Not for a length of 0.
+        if self.total.wrapping_sub(1) < chan.inline {
+            flags |= IBV_SEND_INLINE;
+        } else if self.total > chan.max_message {
             return Err(Status::INVALID);
         }
-        wr.send_flags = send_flags(request.flags) | if inline && length > 0 { IBV_SEND_INLINE } else { 0 };
-        Ok(Posted { token: request.token, length: length as u32, poisoned: false })
+        put!(wr: opcode = opcode, send_flags = flags);
+        Ok(Posted { token: self.token, length: self.total as u32, mark: flags })
     }
 
-    pub(crate) fn post_requests(&self, requests: &[Request]) -> (usize, Status) {
-        let mut done = 0;
-        while done < requests.len() {
-            let mut cuts = [NO_SGES; LIST];
-            let mut list = [BLANK_SEND; LIST];
-            let mut n = 0;
-            let mut stop = Status::OK;
-            for request in requests[done..].iter().take(LIST) {
-                let pushed = self
-                    .prepare(request, &mut list[n], &mut cuts[n])
-                    .and_then(|posted| self.tx.push(posted).ok_or(Status::NO_RESOURCE));
-                match pushed {
-                    Ok(sequence) => list[n].wr_id = self.send_base | u64::from(sequence),
-                    Err(status) => {
-                        stop = status;
-                        break;
-                    }
-                }
-                n += 1;
-            }
-            if n == 0 {
-                return (done, stop);
-            }
-            self.note_signalling(list[n - 1].send_flags);
-            let first = list.as_mut_ptr();
-            // SAFETY: the elements are of this array, which lives for the call; segments as in `post_request`.
-            let (code, taken) = unsafe {
-                for i in 1..n {
-                    (*first.add(i - 1)).next = first.add(i);
-                }
-                let (code, bad) = self.qp.post_send(first);
-                (code, if code == 0 { n } else { bad.offset_from(first).clamp(0, n as isize) as usize })
-            };
-            self.tx.unpush((n - taken) as u32);
-            done += taken;
-            if code != 0 {
-                return (done, status::refused(code));
-            }
-            if stop != Status::OK {
-                return (done, stop);
-            }
+    #[cold]
+    fn refused(chan: &Chan) -> Status {
+        if chan.live.load(Ordering::Acquire) { Status::NO_RESOURCE } else { Status::NOT_CONNECTED }
+    }
+
+    #[inline(always)]
+    unsafe fn number(chan: &Chan, wr: *mut ibv_send_wr, sequence: u32) {
+        put!(wr: wr_id = chan.send_base | u64::from(sequence));
+    }
+
+    unsafe fn link(wr: *mut ibv_send_wr, next: *mut ibv_send_wr) {
+        put!(wr: next = next);
+    }
+
+    #[inline(always)]
+    unsafe fn post(chan: &Chan, first: *mut ibv_send_wr, bad: *mut *mut ibv_send_wr) -> c_int {
+        // SAFETY: the caller's promise.
+        unsafe { chan.qp.post_send(first, bad) }
+    }
+}
+
+/// The rest of a read, which may ask for less than there is room for.
+#[inline(never)]
+fn read(
+    chan: &Chan,
+    request: &Request,
+    segments: &[Segment],
+    wr: *mut ibv_send_wr,
+    cut: &mut Sges,
+) -> Result<Posted, Status> {
+    let length = u64::from(request.remote_len);
+    if length > request.total || length > chan.max_message {
+        return Err(Status::INVALID);
+    }
+    if length < request.total {
+        put!(wr: num_sge = cut_to(segments, length, cut), sg_list = cut.as_mut_ptr().cast());
+    }
+    let flags = send_flags(request.flags);
+    put!(wr: wr.rdma.remote_addr = request.remote_addr, wr.rdma.rkey = request.rkey);
+    put!(wr: opcode = IBV_WR_RDMA_READ, send_flags = flags);
+    Ok(Posted { token: request.token, length: length as u32, mark: flags })
+}
+
+/// What the extended operations have more, and their number at the device.
+#[inline(never)]
+fn extended(request: &Request, wr: *mut ibv_send_wr) -> Result<c_int, Status> {
+    Ok(match request.opcode {
+        Opcode::WRITE_IMM => {
+            put!(wr: wr.rdma.remote_addr = request.remote_addr, wr.rdma.rkey = request.rkey);
+            put!(wr: imm_data = request.imm.to_be());
+            IBV_WR_RDMA_WRITE_WITH_IMM
         }
-        (done, Status::OK)
-    }
-
-    #[inline]
-    pub(crate) fn post_receive(&self, request: &RecvRequest) -> Status {
-        let mut sges = NO_SGES;
-        let mut wr = BLANK_RECV;
-        let posted = match self.prepare_recv(request, &mut wr, &mut sges) {
-            Ok(posted) => posted,
-            Err(status) => return status,
-        };
-        let Some(sequence) = self.rx.push(posted) else { return Status::NO_RESOURCE };
-        wr.wr_id = self.recv_base | u64::from(sequence);
-        // SAFETY: as in `post_request`.
-        let (code, _) = unsafe { self.qp.post_recv(&raw mut wr) };
-        if code != 0 {
-            self.rx.unpush(1);
-            return status::refused(code);
+        Opcode::SEND_IMM => {
+            put!(wr: imm_data = request.imm.to_be());
+            IBV_WR_SEND_WITH_IMM
         }
-        Status::OK
+        Opcode::SEND_INVALIDATE => {
+            put!(wr: imm_data = request.rkey);
+            IBV_WR_SEND_WITH_INV
+        }
+        _ => return Err(Status::NOT_SUPPORTED),
+    })
+}
+
+impl Work for RecvRequest {
+    type Wr = ibv_recv_wr;
+
+    #[inline(always)]
+    fn ring(chan: &Chan) -> &Ring {
+        &chan.rx
     }
 
-    #[inline]
-    fn prepare_recv(
+    #[inline(always)]
+    fn prepare(
         &self,
-        request: &RecvRequest,
-        wr: &mut ibv_recv_wr,
+        chan: &Chan,
+        wr: &mut MaybeUninit<ibv_recv_wr>,
         poisoned: &mut Sges,
     ) -> Result<Posted, Status> {
-        if self.stopped.load(Ordering::Acquire) {
-            return Err(Status::NOT_CONNECTED);
-        }
-        let segments = request.segments();
-        if self.srq.is_some() || segments.len() > self.attr.max_recv_segments as usize {
+        let segments = self.segments();
+        if segments.len() > chan.attr.max_recv_segments as usize {
             return Err(Status::INVALID);
         }
-        wr.num_sge = segments.len() as i32;
-        wr.sg_list = as_sges(segments);
-        let poison = request.flags.contains(PostFlag::POISON);
+        let wr = wr.as_mut_ptr();
+        put!(wr: next = null_mut(), sg_list = as_sges(segments), num_sge = segments.len() as i32);
+        let poison = self.flags.contains(PostFlag::POISON);
         if poison {
-            wr.num_sge = self.poison(segments, poisoned);
-            wr.sg_list = poisoned.as_mut_ptr().cast();
+            put!(wr: num_sge = chan.poison(segments, poisoned), sg_list = poisoned.as_mut_ptr().cast());
         }
-        Ok(Posted { token: request.token, length: 0, poisoned: poison })
+        Ok(Posted { token: self.token, length: 0, mark: poison.into() })
     }
 
+    #[cold]
+    fn refused(chan: &Chan) -> Status {
+        match (chan.stopped.load(Ordering::Acquire), &chan.srq) {
+            (true, _) => Status::NOT_CONNECTED,
+            (false, Some(_)) => Status::INVALID,
+            (false, None) => Status::NO_RESOURCE,
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn number(chan: &Chan, wr: *mut ibv_recv_wr, sequence: u32) {
+        put!(wr: wr_id = chan.recv_base | u64::from(sequence));
+    }
+
+    unsafe fn link(wr: *mut ibv_recv_wr, next: *mut ibv_recv_wr) {
+        put!(wr: next = next);
+    }
+
+    #[inline(always)]
+    unsafe fn post(chan: &Chan, first: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) -> c_int {
+        // SAFETY: the caller's promise.
+        unsafe { chan.qp.post_recv(first, bad) }
+    }
+}
+
+impl Chan {
     /// Segments that fail when a message uses them.
     #[cold]
     fn poison(&self, segments: &[Segment], out: &mut Sges) -> i32 {
@@ -253,50 +306,6 @@ impl Chan {
             sge.write(ibv_sge { addr: segment.addr(), length: segment.len(), lkey });
         }
         segments.len().min(MAX_SEGMENTS) as i32
-    }
-
-    pub(crate) fn post_receives(&self, requests: &[RecvRequest]) -> (usize, Status) {
-        let mut done = 0;
-        while done < requests.len() {
-            let mut poisoned = [NO_SGES; LIST];
-            let mut list = [BLANK_RECV; LIST];
-            let mut n = 0;
-            let mut stop = Status::OK;
-            for request in requests[done..].iter().take(LIST) {
-                let pushed = self
-                    .prepare_recv(request, &mut list[n], &mut poisoned[n])
-                    .and_then(|posted| self.rx.push(posted).ok_or(Status::NO_RESOURCE));
-                match pushed {
-                    Ok(sequence) => list[n].wr_id = self.recv_base | u64::from(sequence),
-                    Err(status) => {
-                        stop = status;
-                        break;
-                    }
-                }
-                n += 1;
-            }
-            if n == 0 {
-                return (done, stop);
-            }
-            let first = list.as_mut_ptr();
-            // SAFETY: as in `post_requests`.
-            let (code, taken) = unsafe {
-                for i in 1..n {
-                    (*first.add(i - 1)).next = first.add(i);
-                }
-                let (code, bad) = self.qp.post_recv(first);
-                (code, if code == 0 { n } else { bad.offset_from(first).clamp(0, n as isize) as usize })
-            };
-            self.rx.unpush((n - taken) as u32);
-            done += taken;
-            if code != 0 {
-                return (done, status::refused(code));
-            }
-            if stop != Status::OK {
-                return (done, stop);
-            }
-        }
-        (done, Status::OK)
     }
 
     pub(crate) fn post_atomic_request(&self, request: &AtomicRequest) -> Status {
@@ -319,12 +328,12 @@ impl Chan {
             rkey: request.rkey,
         };
         wr.send_flags = send_flags(request.flags);
-        let posted = Posted { token: request.token, length: 8, poisoned: false };
-        let Some(sequence) = self.tx.push(posted) else { return Status::NO_RESOURCE };
+        let posted = Posted { token: request.token, length: 8, mark: wr.send_flags };
+        let Some(sequence) = self.tx.push(posted) else { return <Request as Work>::refused(self) };
         wr.wr_id = self.send_base | u64::from(sequence);
-        self.note_signalling(wr.send_flags);
-        // SAFETY: as in `post_request`.
-        let (code, _) = unsafe { self.qp.post_send(&raw mut wr) };
+        let mut bad = null_mut();
+        // SAFETY: as in `one`.
+        let code = unsafe { self.qp.post_send(&raw mut wr, &raw mut bad) };
         if code != 0 {
             self.tx.unpush(1);
             return status::refused(code);
@@ -344,11 +353,10 @@ impl Chan {
                 Some((region, range.addr(), u64::from(range.len()), memory::flags(request.access)))
             }
         };
-        let posted = Posted { token: request.token, length: 0, poisoned: false };
-        let sequence = self.tx.push(posted).ok_or(Status::NO_RESOURCE)?;
-        let wr_id = self.send_base | u64::from(sequence);
         let flags = send_flags(request.flags);
-        self.note_signalling(flags);
+        let posted = Posted { token: request.token, length: 0, mark: flags };
+        let sequence = self.tx.push(posted).ok_or_else(|| <Request as Work>::refused(self))?;
+        let wr_id = self.send_base | u64::from(sequence);
         let range = region.as_ref().map(|(region, addr, len, access)| {
             // The local right that comes along with a remote one is of no use to a window.
             (&**region, *addr, *len, *access & !IBV_ACCESS_LOCAL_WRITE)
@@ -364,7 +372,7 @@ impl Chan {
 
     /// Has the last silent success told, by way of a marker, unless a later completion will.
     pub(crate) fn settle_silent(&self) {
-        if !self.last_unsignalled.load(Ordering::Relaxed) || self.tx.is_past(self.tx.mark()) {
+        if !self.is_silent() || self.tx.is_past(self.tx.mark()) {
             return;
         }
         // One at a time: there is room for one. The one that is out is followed by another when it comes back.
@@ -391,31 +399,45 @@ impl Chan {
         wr.wr_id = WorkId::marker(self.send_base, self.tx.next_sequence()).0;
         wr.opcode = IBV_WR_RDMA_WRITE;
         wr.send_flags = IBV_SEND_SIGNALED;
+        let mut bad = null_mut();
         // SAFETY: no segments.
-        let (code, _) = unsafe { self.qp.post_send(&raw mut wr) };
+        let code = unsafe { self.qp.post_send(&raw mut wr, &raw mut bad) };
         code == 0
     }
 
-    #[inline]
-    fn note_signalling(&self, flags: u32) {
-        self.last_unsignalled.store(flags & IBV_SEND_SIGNALED == 0, Ordering::Relaxed);
+    /// The last request asked for no completion, so that its end shows with nothing.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.tx.last_mark() & IBV_SEND_SIGNALED == 0
     }
 }
 
 /// Requests posted to the device in one call.
 const LIST: usize = 8;
 
-#[inline]
+/// The interface's flags as the device's.
+#[inline(always)]
 fn send_flags(flags: PostFlag) -> u32 {
-    let mut out = if flags.contains(PostFlag::UNSIGNALLED) { 0 } else { IBV_SEND_SIGNALED };
-    if flags.contains(PostFlag::SOLICITED) {
-        out |= IBV_SEND_SOLICITED;
-    }
-    if flags.contains(PostFlag::FENCE) {
-        out |= IBV_SEND_FENCE;
-    }
-    out
+    FLAGS[usize::from(flags.0) & (FLAGS.len() - 1)].into()
 }
+
+/// By the low bits of the interface's flags: one look instead of a question for each.
+const FLAGS: [u8; 16] = {
+    let mut table = [0; 16];
+    let mut bits = 0;
+    while bits < table.len() {
+        let flags = bits as u16;
+        let mut out = if flags & PostFlag::UNSIGNALLED.0 == 0 { IBV_SEND_SIGNALED } else { 0 };
+        if flags & PostFlag::SOLICITED.0 != 0 {
+            out |= IBV_SEND_SOLICITED;
+        }
+        if flags & PostFlag::FENCE.0 != 0 {
+            out |= IBV_SEND_FENCE;
+        }
+        table[bits] = out as u8;
+        bits += 1;
+    }
+    table
+};
 
 /// The first `length` bytes of `segments`: how many segments that takes.
 #[cold]
@@ -438,7 +460,6 @@ fn cut_to(segments: &[Segment], length: u64, out: &mut Sges) -> i32 {
 type Sges = [MaybeUninit<ibv_sge>; MAX_SEGMENTS];
 
 const NO_SGES: Sges = [const { MaybeUninit::uninit() }; MAX_SEGMENTS];
-const BLANK_RECV: ibv_recv_wr = ibv_recv_wr { wr_id: 0, next: null_mut(), sg_list: null_mut(), num_sge: 0 };
 const BLANK_SEND: ibv_send_wr = ibv_send_wr {
     wr_id: 0,
     next: null_mut(),
@@ -472,15 +493,16 @@ mod tests {
     }
 
     #[test]
-    fn work_ids_keep_their_parts() {
-        for kind in [Kind::Send, Kind::Recv, Kind::Shared] {
-            let base = WorkId::base(kind, 0xABCDE, 0x2_FEDC);
-            let id = WorkId(base | 0x7F_FFFF);
-            assert_eq!((id.kind(), id.index(), id.generation()), (kind, 0xABCDE, 0x2_FEDC));
-            assert_eq!((id.sequence(), id.is_marker()), (0x7F_FFFF, false));
-            let marker = WorkId::marker(base, 77);
-            assert_eq!((marker.is_marker(), marker.index(), marker.sequence()), (true, 0xABCDE, 77));
-        }
+    fn flags_become_the_devices() {
+        let of = |flags: PostFlag| send_flags(flags);
+        assert_eq!(of(PostFlag::NONE), IBV_SEND_SIGNALED);
+        assert_eq!(of(PostFlag::UNSIGNALLED), 0);
+        assert_eq!(of(PostFlag::SOLICITED), IBV_SEND_SIGNALED | IBV_SEND_SOLICITED);
+        assert_eq!(of(PostFlag::FENCE), IBV_SEND_SIGNALED | IBV_SEND_FENCE);
+        let all = PostFlag::UNSIGNALLED | PostFlag::SOLICITED | PostFlag::FENCE;
+        assert_eq!(of(all), IBV_SEND_SOLICITED | IBV_SEND_FENCE);
+        let known = PostFlag::ALL.iter().fold(0, |known, (_, flag)| known | flag.0);
+        assert!(usize::from(known) < FLAGS.len(), "every flag is looked at");
     }
 
     #[test]

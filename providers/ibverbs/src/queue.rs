@@ -13,8 +13,9 @@ use rustix::event::epoll;
 use crate::channel::Chan;
 use crate::device::Dev;
 use crate::handles::Cq;
-use crate::post::{Kind, WorkId};
+use crate::ring::Slot;
 use crate::status;
+use crate::work::{Place, WorkId};
 
 /// A completion queue.
 pub struct IbQueue(pub(crate) Arc<Que>);
@@ -30,26 +31,18 @@ pub(crate) struct Que {
 
 struct State {
     members: Vec<Member>,
-    free: Vec<u32>,
+    free: Vec<usize>,
     /// Of queue pairs with a shared receive queue, whose completions name no channel: number → member.
-    by_number: HashMap<u32, u32>,
+    by_number: HashMap<u32, usize>,
     /// Completions taken from the device by somebody who does not want them: handed out first.
     early: VecDeque<Completion>,
     /// Work that may be outstanding: so many completions the device's queue must hold.
     promised: u32,
 }
 
-#[derive(Default)]
 struct Member {
-    generation: u32,
+    place: Place,
     chan: Option<Arc<Chan>>,
-}
-
-/// A channel's place in a queue.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Place {
-    pub(crate) index: u32,
-    pub(crate) generation: u32,
 }
 
 /// Completions taken from the device at a time.
@@ -116,8 +109,8 @@ impl Que {
     /// Lets a channel's completions be recognised.
     pub(crate) fn attach(&self, chan: &Arc<Chan>, number: Option<u32>) {
         let mut state = self.lock();
-        let index = chan.place(self).index;
-        state.members[index as usize].chan = Some(chan.clone());
+        let index = chan.place(self).index();
+        state.members[index].chan = Some(chan.clone());
         if let Some(number) = number {
             state.by_number.insert(number, index);
         }
@@ -126,23 +119,21 @@ impl Que {
     /// A place for a channel in the making.
     pub(crate) fn place(&self) -> Place {
         let mut state = self.lock();
-        let index = match state.free.pop() {
-            Some(index) => index,
-            None => {
-                state.members.push(Member::default());
-                state.members.len() as u32 - 1
-            }
-        };
-        Place { index, generation: state.members[index as usize].generation }
+        if let Some(index) = state.free.pop() {
+            return state.members[index].place;
+        }
+        let place = Place::new(state.members.len() as u32);
+        state.members.push(Member { place, chan: None });
+        place
     }
 
     /// Completions of a channel are no longer recognised; its place goes to another.
     pub(crate) fn detach(&self, place: Place, number: Option<u32>) {
         let mut state = self.lock();
-        let member = &mut state.members[place.index as usize];
+        let member = &mut state.members[place.index()];
         let gone = member.chan.take();
-        member.generation = member.generation.wrapping_add(1) & WorkId::GENERATION;
-        state.free.push(place.index);
+        member.place = place.renewed();
+        state.free.push(place.index());
         if let Some(number) = number {
             state.by_number.remove(&number);
         }
@@ -155,32 +146,62 @@ impl Que {
         let mut state = self.lock();
         let mut taken = [Completion::default(); BATCH];
         loop {
-            let (n, more) = self.take(&state, &mut taken);
-            state.early.extend(&taken[..n]);
-            if !more {
-                return !state.early.is_empty();
+            match self.take(&state, &mut taken) {
+                0 => return !state.early.is_empty(),
+                n => state.early.extend(&taken[..n]),
             }
         }
     }
 
-    /// Takes completions from the device: how many of `out` were filled, and whether there may be more.
+    /// Takes completions from the device: how many of `out` were filled. None: the device has none.
     #[inline(always)]
-    fn take(&self, state: &State, out: &mut [Completion]) -> (usize, bool) {
-        let mut raw = [const { MaybeUninit::<ibv_wc>::uninit() }; BATCH];
-        let wanted = out.len().min(BATCH);
-        let got = self.cq.poll(&mut raw[..wanted]);
-        if got == 0 {
-            return (0, false);
+    fn take(&self, state: &State, out: &mut [Completion]) -> usize {
+        let mut raw = [const { MaybeUninit::uninit() }; BATCH];
+        let got = self.cq.poll(&mut raw[..out.len().min(BATCH)]);
+        if got <= 0 {
+            return 0;
         }
-        let mut n = 0;
-        for wc in &raw[..got.min(BATCH)] {
-            // SAFETY: filled by the device's driver, being among the first `got`.
-            if let Some(completion) = state.translate(unsafe { wc.assume_init_ref() }) {
-                out[n] = completion;
-                n += 1;
+        let got = got as usize;
+        for at in 0..got {
+            // SAFETY: the device's driver filled the first `got`, which are no more than it was given room for, and for
+            // which `out` has room.
+            let (wc, place) = unsafe { (raw.get_unchecked(at).assume_init_ref(), out.get_unchecked_mut(at)) };
+            if !state.translate(wc, place) {
+                return self.take_rest(state, out, &mut raw, at, got);
             }
         }
-        (n, got == wanted)
+        got
+    }
+
+    /// The same from `at` on, of those that were taken: one that may be nothing to the engine.
+    #[cold]
+    #[inline(never)]
+    fn take_rest(
+        &self,
+        state: &State,
+        out: &mut [Completion],
+        raw: &mut [MaybeUninit<ibv_wc>; BATCH],
+        mut at: usize,
+        mut got: usize,
+    ) -> usize {
+        let mut n = at;
+        loop {
+            for wc in &raw[at..got] {
+                // SAFETY: filled, being among the first `got`.
+                let wc = unsafe { wc.assume_init_ref() };
+                if state.translate(wc, &mut out[n]) || state.translate_rare(wc, &mut out[n]) {
+                    n += 1;
+                }
+            }
+            if n > 0 {
+                return n;
+            }
+            at = 0;
+            got = self.cq.poll(&mut raw[..out.len().min(BATCH)]).max(0) as usize;
+            if got == 0 {
+                return 0;
+            }
+        }
     }
 
     #[inline(always)]
@@ -200,58 +221,105 @@ impl State {
         count
     }
 
-    /// What a completion of the device is to the engine: nothing when it is of a channel that is gone, gives back work
-    /// of one that stops, or is a marker.
+    /// Writes what a completion of the device is to the engine, if it is the plain success of a channel's own work.
     #[inline(always)]
-    fn translate(&self, wc: &ibv_wc) -> Option<Completion> {
+    fn translate(&self, wc: &ibv_wc, out: &mut Completion) -> bool {
         let id = WorkId(wc.wr_id);
-        let index = match id.kind() {
-            Kind::Shared => *self.by_number.get(&wc.qp_num)?,
-            Kind::Send | Kind::Recv => id.index(),
-        };
-        let member = self.members.get(index as usize)?;
-        let chan = member.chan.as_deref()?;
-        let posted = match id.kind() {
-            Kind::Shared => chan.srq()?.complete(id),
-            _ if id.generation() != member.generation => return None,
-            Kind::Send if id.is_marker() || wc.status == IBV_WC_WR_FLUSH_ERR => return given_back(chan, id),
-            Kind::Send => chan.tx.complete(id.sequence()),
-            Kind::Recv => chan.rx.complete(id.sequence()),
-        };
-        let receives = id.kind() != Kind::Send;
-        let mut out = Completion {
-            token: posted.token,
-            user: if receives { chan.attr.recv_user } else { chan.attr.send_user },
-            ..Completion::default()
-        };
-        if wc.status != IBV_WC_SUCCESS {
-            return failed(chan, wc, receives, posted.poisoned).map(|status| Completion { status, ..out });
+        if let Some(member) = self.members.get(id.index())
+            && id.is_of(member.place)
+            && wc.status == IBV_WC_SUCCESS
+            && let Some(chan) = &member.chan
+        {
+            if !id.is_receive() {
+                sent(chan, chan.tx.complete(id.sequence()), out);
+                return true;
+            }
+            if wc.wc_flags & (IBV_WC_WITH_IMM | IBV_WC_WITH_INV) == 0 {
+                received(chan, chan.rx.complete(id.sequence()).token(), wc, out);
+                return true;
+            }
         }
-        if !receives {
-            out.length = posted.length;
-            return Some(out);
+        false
+    }
+
+    /// The same for all else. It is nothing, and the result `false`, when it is of a channel that is gone, gives back work
+    /// of one that stops, or is a marker.
+    fn translate_rare(&self, wc: &ibv_wc, out: &mut Completion) -> bool {
+        let id = WorkId(wc.wr_id);
+        let index = match id.is_shared() {
+            true => self.by_number.get(&wc.qp_num).copied(),
+            false => Some(id.index()),
+        };
+        let Some(member) = index.and_then(|index| self.members.get(index)) else { return false };
+        let Some(chan) = member.chan.as_deref() else { return false };
+        if !id.is_shared() && !id.is_of_or_marks(member.place) {
+            return false;
         }
-        out.length = wc.byte_len;
+        if !id.is_receive() && (id.is_marker() || wc.status == IBV_WC_WR_FLUSH_ERR) {
+            return given_back(chan, id, out);
+        }
+        let posted = match (id.is_shared(), id.is_receive()) {
+            (true, _) => match chan.srq() {
+                Some(srq) => srq.complete(id),
+                None => return false,
+            },
+            (false, true) => chan.rx.complete(id.sequence()).posted(),
+            (false, false) => chan.tx.complete(id.sequence()).posted(),
+        };
+        if wc.status == IBV_WC_SUCCESS {
+            received(chan, posted.token, wc, out);
+            came_along(wc, out);
+            return true;
+        }
+        match failed(chan, wc, id.is_receive(), posted.mark) {
+            Some(status) => {
+                let user = if id.is_receive() { chan.attr.recv_user } else { chan.attr.send_user };
+                *out = Completion { token: posted.token, user, status, ..Completion::default() };
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+/// The success of a request.
+#[inline(always)]
+fn sent(chan: &Chan, posted: &Slot, out: &mut Completion) {
+    let (token, user, length) = (posted.token(), chan.attr.send_user, posted.length());
+    *out = Completion { token, user, length, ..Completion::default() };
+}
+
+/// A message, or a write that told of itself.
+#[inline(always)]
+fn received(chan: &Chan, token: u64, wc: &ibv_wc, out: &mut Completion) {
+    *out = Completion {
+        token,
+        user: chan.attr.recv_user,
+        status: CompletionStatus::SUCCESS,
+        length: wc.byte_len,
         // The device does not say whether the sender asked for it; that nobody is left asleep counts more than that
         // nobody is woken in vain.
-        out.flags = CompletionFlag::SOLICITED;
-        if wc.wc_flags & IBV_WC_WITH_IMM != 0 {
-            out.flags = out.flags | CompletionFlag::IMMEDIATE;
-            out.imm = u32::from_be(wc.imm_data);
-            if wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM {
-                out.flags = out.flags | CompletionFlag::WRITTEN;
-            }
-        } else if wc.wc_flags & IBV_WC_WITH_INV != 0 {
-            out.flags = out.flags | CompletionFlag::INVALIDATED;
-            out.imm = wc.imm_data;
+        flags: CompletionFlag::SOLICITED,
+        imm: 0,
+    };
+}
+
+/// What came with a message, or instead of one.
+fn came_along(wc: &ibv_wc, out: &mut Completion) {
+    if wc.wc_flags & IBV_WC_WITH_IMM != 0 {
+        out.flags = out.flags | CompletionFlag::IMMEDIATE;
+        out.imm = u32::from_be(wc.imm_data);
+        if wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM {
+            out.flags = out.flags | CompletionFlag::WRITTEN;
         }
-        Some(out)
+    } else if wc.wc_flags & IBV_WC_WITH_INV != 0 {
+        out.flags = out.flags | CompletionFlag::INVALIDATED;
+        out.imm = wc.imm_data;
     }
 }
 
 /// A marker, or a request given back: what is before it and did not fail succeeded, silently, and that is news.
-#[cold]
-fn given_back(chan: &Chan, id: WorkId) -> Option<Completion> {
+fn given_back(chan: &Chan, id: WorkId, out: &mut Completion) -> bool {
     let silent = chan.tx.complete_before(id.sequence());
     if id.is_marker() {
         chan.marker_back();
@@ -259,25 +327,22 @@ fn given_back(chan: &Chan, id: WorkId) -> Option<Completion> {
         chan.tx.complete(id.sequence());
         chan.fault("the queue pair has failed");
     }
-    let user = chan.attr.send_user;
-    silent.map(|posted| Completion {
-        token: posted.token,
-        user,
-        length: posted.length,
-        ..Completion::default()
-    })
+    let Some(posted) = silent else { return false };
+    sent(chan, posted, out);
+    true
 }
 
 /// A work request that did not succeed: the status to hand out, if any. Work given back because the queue pair has
 /// failed is for the engine to flush; but if nobody stopped this channel, the failure itself is news.
 #[cold]
-fn failed(chan: &Chan, wc: &ibv_wc, receive: bool, poisoned: bool) -> Option<CompletionStatus> {
+fn failed(chan: &Chan, wc: &ibv_wc, receive: bool, mark: u32) -> Option<CompletionStatus> {
     if wc.status == IBV_WC_WR_FLUSH_ERR {
         chan.fault("the queue pair has failed");
         return None;
     }
     tracing::debug!(status = wc.status, vendor = wc.vendor_err, qp = wc.qp_num, "a request failed");
     chan.fault("a request failed");
+    let poisoned = receive && mark != 0;
     Some(if poisoned { CompletionStatus::LOCAL_ACCESS } else { status::completed(wc.status, receive) })
 }
 
@@ -286,15 +351,7 @@ impl Queue for IbQueue {
     fn poll(&self, out: &mut [Completion]) -> usize {
         let que = &*self.0;
         let mut state = que.lock();
-        let mut n = if state.early.is_empty() { 0 } else { state.hand_out(out) };
-        while n < out.len() {
-            let (taken, more) = que.take(&state, &mut out[n..]);
-            n += taken;
-            if !more {
-                break;
-            }
-        }
-        n
+        if state.early.is_empty() { que.take(&state, out) } else { state.hand_out(out) }
     }
 
     fn arm(&self) -> bool {

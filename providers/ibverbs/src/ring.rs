@@ -17,50 +17,93 @@ pub(crate) const MAX_WORK: u32 = 1 << 16;
 pub(crate) struct Posted {
     pub(crate) token: u64,
     pub(crate) length: u32,
-    /// A receive that must fail when it is used.
-    pub(crate) poisoned: bool,
+    /// Of a request its flags at the device; of a receive not 0 when it must fail as soon as it is used.
+    pub(crate) mark: u32,
 }
 
 pub(crate) struct Ring {
+    /// A power of two of them.
     slots: Box<[Slot]>,
-    limit: u32,
+    /// One less than there are slots.
+    mask: u32,
+    /// How much work there may be: nothing while it is closed.
+    limit: AtomicU32,
+    /// The number of the next post. Of the numbers, here and in `tail`, the bits of [`SEQUENCE`] count.
     head: AtomicU32,
+    /// The number of the oldest post that is not done.
     tail: AtomicU32,
+    /// The limit while it is open.
+    open: u32,
 }
 
+/// A post, with the fields of [`Posted`].
 #[derive(Default)]
-struct Slot {
+pub(crate) struct Slot {
     token: AtomicU64,
-    /// Length in the low half, poison above.
-    meta: AtomicU64,
+    length: AtomicU32,
+    mark: AtomicU32,
 }
 
-const POISON: u64 = 1 << 32;
+impl Slot {
+    #[inline(always)]
+    pub(crate) fn token(&self) -> u64 {
+        self.token.load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    pub(crate) fn length(&self) -> u32 {
+        self.length.load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    pub(crate) fn posted(&self) -> Posted {
+        Posted { token: self.token(), length: self.length(), mark: self.mark.load(Ordering::Relaxed) }
+    }
+}
 
 impl Ring {
+    /// A closed ring.
     pub(crate) fn new(limit: u32) -> Ring {
-        let slots = limit.max(1).next_power_of_two() as usize;
+        let slots = limit.max(1).next_power_of_two();
         Ring {
-            slots: std::iter::repeat_with(Slot::default).take(slots).collect(),
-            limit,
+            slots: std::iter::repeat_with(Slot::default).take(slots as usize).collect(),
+            mask: slots - 1,
+            limit: AtomicU32::new(0),
             head: AtomicU32::new(0),
             tail: AtomicU32::new(0),
+            open: limit,
         }
     }
 
-    /// Producer: takes a post in and gives its sequence number; `None` when it is full.
-    #[inline]
+    /// Takes posts from now on.
+    pub(crate) fn open(&self) {
+        self.limit.store(self.open, Ordering::Release);
+    }
+
+    /// Takes posts no longer.
+    pub(crate) fn close(&self) {
+        self.limit.store(0, Ordering::Release);
+    }
+
+    /// Producer: takes a post in and gives its sequence number; `None` when it is full or closed.
+    #[inline(always)]
     pub(crate) fn push(&self, posted: Posted) -> Option<u32> {
         let head = self.head.load(Ordering::Relaxed);
-        if head.wrapping_sub(self.tail.load(Ordering::Acquire)) >= self.limit {
+        let work = head.wrapping_sub(self.tail.load(Ordering::Acquire)) & SEQUENCE;
+        if work >= self.limit.load(Ordering::Acquire) {
             return None;
         }
-        let slot = &self.slots[head as usize & (self.slots.len() - 1)];
+        let slot = self.slot(head);
         slot.token.store(posted.token, Ordering::Relaxed);
-        slot.meta
-            .store(u64::from(posted.length) | if posted.poisoned { POISON } else { 0 }, Ordering::Relaxed);
+        slot.length.store(posted.length, Ordering::Relaxed);
+        slot.mark.store(posted.mark, Ordering::Relaxed);
         self.head.store(head.wrapping_add(1), Ordering::Release);
         Some(head & SEQUENCE)
+    }
+
+    /// Producer: the mark of the last post, 0 if there was none.
+    pub(crate) fn last_mark(&self) -> u32 {
+        self.slot(self.head.load(Ordering::Relaxed).wrapping_sub(1)).mark.load(Ordering::Relaxed)
     }
 
     /// Producer: takes back the last `count` posts, which the device did not take.
@@ -69,36 +112,25 @@ impl Ring {
     }
 
     /// Consumer: the post of this sequence number, now done as are all before it.
-    #[inline]
-    pub(crate) fn complete(&self, sequence: u32) -> Posted {
-        let number = self.number(sequence);
-        self.tail.store(number.wrapping_add(1), Ordering::Release);
-        self.slot(number)
+    #[inline(always)]
+    pub(crate) fn complete(&self, sequence: u32) -> &Slot {
+        self.tail.store(sequence + 1, Ordering::Release);
+        self.slot(sequence)
     }
 
     /// Consumer: all posts before this sequence number are done; the last of them, if that is news.
-    pub(crate) fn complete_before(&self, sequence: u32) -> Option<Posted> {
-        let (tail, number) = (self.tail.load(Ordering::Relaxed), self.number(sequence));
-        if number == tail {
+    pub(crate) fn complete_before(&self, sequence: u32) -> Option<&Slot> {
+        if self.tail.load(Ordering::Relaxed).wrapping_sub(sequence) & SEQUENCE == 0 {
             return None;
         }
-        self.tail.store(number, Ordering::Release);
-        Some(self.slot(number.wrapping_sub(1)))
+        self.tail.store(sequence, Ordering::Release);
+        Some(self.slot(sequence.wrapping_sub(1)))
     }
 
-    /// The full number of a post that is not done, or of the next one.
-    #[inline]
-    fn number(&self, sequence: u32) -> u32 {
-        let tail = self.tail.load(Ordering::Relaxed);
-        tail.wrapping_add(sequence.wrapping_sub(tail) & SEQUENCE)
-    }
-
-    #[inline]
-    fn slot(&self, number: u32) -> Posted {
-        let slot = &self.slots[number as usize & (self.slots.len() - 1)];
-        let meta = slot.meta.load(Ordering::Relaxed);
-        let token = slot.token.load(Ordering::Relaxed);
-        Posted { token, length: meta as u32, poisoned: meta & POISON != 0 }
+    #[inline(always)]
+    fn slot(&self, number: u32) -> &Slot {
+        // SAFETY: `mask` and `slots` are as `new` made them, so no number behind the mask is as large as there are slots.
+        unsafe { self.slots.get_unchecked((number & self.mask) as usize) }
     }
 
     /// The sequence number the next post will have.
@@ -113,7 +145,9 @@ impl Ring {
 
     /// Whether all posts before `mark` are done.
     pub(crate) fn is_past(&self, mark: u32) -> bool {
-        mark.wrapping_sub(self.tail.load(Ordering::Acquire)) as i32 <= 0
+        let left = mark.wrapping_sub(self.tail.load(Ordering::Acquire));
+        // The sign among the bits that count.
+        (left << (u32::BITS - SEQUENCE_BITS)) as i32 <= 0
     }
 }
 
@@ -121,60 +155,99 @@ impl Ring {
 mod tests {
     use super::*;
 
+    fn open(limit: u32) -> Ring {
+        let ring = Ring::new(limit);
+        ring.open();
+        ring
+    }
+
     fn posted(token: u64) -> Posted {
-        Posted { token, length: token as u32 * 2, poisoned: token.is_multiple_of(3) }
+        Posted { token, length: token as u32 * 2, mark: token as u32 % 3 }
+    }
+
+    fn complete(ring: &Ring, sequence: u32) -> Posted {
+        ring.complete(sequence).posted()
+    }
+
+    fn complete_before(ring: &Ring, sequence: u32) -> Option<Posted> {
+        ring.complete_before(sequence).map(Slot::posted)
     }
 
     #[test]
     fn a_completion_takes_all_before_it_along() {
-        let ring = Ring::new(4);
+        let ring = open(4);
         let sequences: Vec<u32> = (0..4).map(|token| ring.push(posted(token)).expect("room")).collect();
         assert_eq!(ring.push(posted(9)), None, "full");
         let mark = ring.mark();
-        assert_eq!(ring.complete(sequences[2]), posted(2));
+        assert_eq!(complete(&ring, sequences[2]), posted(2));
         assert!(!ring.is_past(mark));
         for token in 4..7 {
             ring.push(posted(token)).expect("three were freed");
         }
         assert_eq!(ring.push(posted(9)), None, "full again");
-        assert_eq!(ring.complete(sequences[3]), posted(3));
+        assert_eq!(complete(&ring, sequences[3]), posted(3));
         assert!(ring.is_past(mark));
     }
 
     #[test]
     fn silent_successes_are_news_once() {
-        let ring = Ring::new(4);
+        let ring = open(4);
         for token in 0..3 {
             ring.push(posted(token)).expect("room");
         }
         let marker = ring.next_sequence();
         ring.push(posted(3)).expect("room");
-        assert_eq!(ring.complete_before(0), None);
-        assert_eq!(ring.complete_before(2), Some(posted(1)));
-        assert_eq!(ring.complete_before(marker), Some(posted(2)));
-        assert_eq!(ring.complete_before(marker), None);
-        assert_eq!(ring.complete(marker), posted(3));
+        assert_eq!(complete_before(&ring, 0), None);
+        assert_eq!(complete_before(&ring, 2), Some(posted(1)));
+        assert_eq!(complete_before(&ring, marker), Some(posted(2)));
+        assert_eq!(complete_before(&ring, marker), None);
+        assert_eq!(complete(&ring, marker), posted(3));
         assert!(ring.is_past(ring.mark()));
     }
 
     #[test]
     fn sequence_numbers_wrap() {
-        let ring = Ring::new(3);
-        ring.head.store(u32::MAX - 1, Ordering::Relaxed);
-        ring.tail.store(u32::MAX - 1, Ordering::Relaxed);
-        for token in 0..9 {
-            let sequence = ring.push(posted(token)).expect("room");
-            assert!(sequence <= SEQUENCE);
-            assert_eq!(ring.complete(sequence), posted(token));
+        for start in [u32::MAX - 1, SEQUENCE - 1, 2 * SEQUENCE] {
+            let ring = open(3);
+            ring.head.store(start, Ordering::Relaxed);
+            ring.tail.store(start, Ordering::Relaxed);
+            let mut marks = Vec::new();
+            for token in 0..9 {
+                let sequence = ring.push(posted(token)).expect("room");
+                assert!(sequence <= SEQUENCE);
+                assert!(!ring.is_past(ring.mark()) && marks.iter().all(|&mark| ring.is_past(mark)));
+                assert_eq!(complete_before(&ring, sequence), None);
+                assert_eq!(complete(&ring, sequence), posted(token));
+                marks.push(ring.mark());
+            }
+            for token in 0..3 {
+                ring.push(posted(token)).expect("room");
+            }
+            assert_eq!(ring.push(posted(9)), None, "full");
+            assert_eq!(complete_before(&ring, ring.next_sequence()), Some(posted(2)));
+            assert!(ring.is_past(ring.mark()));
         }
     }
 
     #[test]
     fn what_was_taken_back_leaves_room() {
-        let ring = Ring::new(1);
+        let ring = open(2);
         ring.push(posted(1)).expect("room");
+        ring.push(posted(2)).expect("room");
         ring.unpush(1);
-        let sequence = ring.push(posted(2)).expect("room again");
-        assert_eq!(ring.complete(sequence), posted(2));
+        assert_eq!(ring.last_mark(), posted(1).mark);
+        let sequence = ring.push(posted(3)).expect("room again");
+        assert_eq!((ring.last_mark(), complete(&ring, sequence)), (posted(3).mark, posted(3)));
+    }
+
+    #[test]
+    fn a_closed_ring_takes_nothing() {
+        let ring = Ring::new(2);
+        assert_eq!(ring.push(posted(1)), None);
+        ring.open();
+        let sequence = ring.push(posted(1)).expect("open");
+        ring.close();
+        assert_eq!(ring.push(posted(2)), None);
+        assert_eq!(complete(&ring, sequence), posted(1));
     }
 }

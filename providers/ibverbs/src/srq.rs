@@ -7,9 +7,10 @@ use rdma_sys::verbs::*;
 
 use crate::device::Dev;
 use crate::handles::SharedQueue;
-use crate::post::{Kind, WorkId, as_sges};
+use crate::post::as_sges;
 use crate::ring::Posted;
 use crate::status;
+use crate::work::WorkId;
 
 /// A shared receive queue.
 pub struct IbSrq(pub(crate) Arc<Shared>);
@@ -79,9 +80,9 @@ impl Srq for IbSrq {
         }
         let mut slots = shared.slots();
         let Some(slot) = slots.free.pop() else { return Status::NO_RESOURCE };
-        slots.tokens[slot as usize] = Posted { token: request.token, length: 0, poisoned: false };
+        slots.tokens[slot as usize] = Posted { token: request.token, length: 0, mark: 0 };
         let mut wr = ibv_recv_wr {
-            wr_id: WorkId::base(Kind::Shared, 0, 0) | u64::from(slot),
+            wr_id: WorkId::shared(slot).0,
             next: std::ptr::null_mut(),
             sg_list: as_sges(segments),
             num_sge: segments.len() as i32,
