@@ -92,7 +92,10 @@ impl<T> Lock<T> {
     fn lock_as(&self, me: usize) -> Guard<'_, T> {
         match self.enter(me) {
             Some(guard) => guard,
-            None => self.lock_slowly(me),
+            None => {
+                self.lock_slowly(me);
+                self.guard(&self.held)
+            }
         }
     }
 
@@ -131,9 +134,10 @@ impl<T> Lock<T> {
         Guard { lock: self, flag, _here: PhantomData }
     }
 
+    /// Takes `held`, when nobody else is inside.
     #[cold]
     #[inline(never)]
-    fn lock_slowly(&self, me: usize) -> Guard<'_, T> {
+    fn lock_slowly(&self, me: usize) {
         let mut looks = 0;
         while !self.hold() {
             relax(&mut looks);
@@ -142,7 +146,6 @@ impl<T> Lock<T> {
         while self.is_inside() {
             relax(&mut looks);
         }
-        self.guard(&self.held)
     }
 
     #[inline(never)]
