@@ -58,9 +58,16 @@ unsafe impl Sync for Map {}
 /// One board.
 #[derive(Clone)]
 pub(crate) struct Board {
-    map: Arc<Map>,
+    /// Inside the mapping.
+    base: *mut u8,
     number: u32,
+    _map: Arc<Map>,
 }
+
+// SAFETY: memory of atomics, mapped as long as `_map`.
+unsafe impl Send for Board {}
+// SAFETY: as above.
+unsafe impl Sync for Board {}
 
 impl Boards {
     pub(crate) fn new() -> io::Result<Boards> {
@@ -119,7 +126,8 @@ impl Map {
         }
         let at = u64::from(number) * SIZE as u64;
         rustix::fs::fallocate(&self.fd, FallocateFlags::empty(), at, SIZE as u64)?;
-        Ok(Board { map: self.clone(), number })
+        let base = self.base.wrapping_add(number as usize * SIZE);
+        Ok(Board { base, number, _map: self.clone() })
     }
 }
 
@@ -177,14 +185,14 @@ impl Board {
 
     #[inline]
     fn u32_at(&self, at: usize) -> &AtomicU32 {
-        // SAFETY: inside the board, which is inside the mapping; aligned; as long as `map`.
-        unsafe { &*self.map.base.add(self.number as usize * SIZE + at).cast() }
+        // SAFETY: inside the board, which is inside the mapping; aligned; as long as `_map`.
+        unsafe { &*self.base.add(at).cast() }
     }
 
     #[inline]
     fn u64_at(&self, at: usize) -> &AtomicU64 {
         // SAFETY: as above.
-        unsafe { &*self.map.base.add(self.number as usize * SIZE + at).cast() }
+        unsafe { &*self.base.add(at).cast() }
     }
 }
 

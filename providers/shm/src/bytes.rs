@@ -70,7 +70,7 @@ pub(crate) fn each(list: &[Stretch], mut skip: usize, len: usize, mut f: impl Fn
 /// # Safety
 /// `len` bytes are readable at `from` and writable at `to`.
 #[inline]
-unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: the caller's promise.
     unsafe {
         match len {

@@ -102,7 +102,7 @@ impl Link {
         self.wake(SEND);
     }
 
-    #[inline]
+    #[inline(always)]
     fn wake(&self, which: usize) {
         wait::light_barrier(self.fence);
         let number = self.segment.peer().parked[which].load(Ordering::Relaxed);

@@ -35,30 +35,41 @@ pub(crate) struct Que {
 
 #[derive(Default)]
 struct List {
-    /// By slot.
-    places: Vec<Option<Attached>>,
-    free: Vec<u32>,
-    /// Slots of the channels at work.
-    active: Vec<u32>,
+    /// The channels at work.
+    active: Vec<Attached>,
     next: usize,
     /// Polls, and polls in a row that found nothing.
     turns: u32,
     empty: u32,
+    /// By slot.
+    places: Vec<Place>,
+    free: Vec<u32>,
 }
 
+/// What is at a slot.
+#[derive(Default)]
+enum Place {
+    #[default]
+    Free,
+    Parked(Attached),
+    /// In `active`, there.
+    Active(usize),
+}
+
+/// A channel, as far as a queue serves it.
 struct Attached {
     chan: Arc<Chan>,
+    slot: u32,
     send: bool,
     recv: bool,
-    /// Where in `active`; `None` when it is parked.
-    active: Option<usize>,
-    /// Looks since something was found, and when the time was first looked at since.
-    idle: u32,
-    idle_since: Option<Instant>,
     /// Which direction comes first next time something is expected: the other one must not starve it.
     send_first: bool,
+    /// Looks since something was found.
+    idle: u32,
     /// Every so many looks the peer's control line is looked at.
     look: u32,
+    /// When the time was first looked at since something was found and requests were under way.
+    idle_since: Option<Instant>,
 }
 
 /// Each look at the peer's control line takes it away from the peer, who writes it. Where answers carry the same news
@@ -82,13 +93,14 @@ const PARK_AFTER: u32 = 1024;
 impl Attached {
     /// Takes completions of one direction, so that a message is handed out before time goes into telling that earlier
     /// sends are done.
-    #[inline]
+    #[inline(always)]
     fn poll(&mut self, out: &mut [Completion]) -> usize {
         if self.send_first && self.chan.tx_ready(false) {
             let got = self.chan.poll_send(out);
             if got > 0 {
                 self.send_first = false;
                 self.look = SELDOM;
+                self.idle = 0;
                 return got;
             }
         }
@@ -96,25 +108,35 @@ impl Attached {
             let got = self.chan.poll_recv(out, self.idle == 0);
             if got > 0 {
                 self.send_first = self.send;
+                self.idle = 0;
                 return got;
             }
         }
         let look = self.idle & (self.look - 1) == self.look - 1;
         if self.send && self.chan.tx_ready(look) {
             let got = self.chan.poll_send(out);
-            if got > 0 && look && self.recv {
-                self.look = OFTEN;
+            if got > 0 {
+                if look && self.recv {
+                    self.look = OFTEN;
+                }
+                self.idle = 0;
+                return got;
             }
-            return got;
+        }
+        self.idle = self.idle.wrapping_add(1);
+        if self.idle.is_multiple_of(LOOKS) {
+            self.idled();
         }
         0
     }
 
-    /// A look without result.
-    #[inline]
+    /// Many looks without result.
+    #[cold]
     fn idled(&mut self) {
-        self.idle = self.idle.wrapping_add(1);
-        if self.send && self.idle.is_multiple_of(LOOKS) && self.chan.tx_busy() {
+        if self.idle == LOOKS || !self.send || !self.chan.tx_busy() {
+            self.idle_since = None;
+        }
+        if self.send && self.chan.tx_busy() {
             let now = Instant::now();
             if now.duration_since(*self.idle_since.get_or_insert(now)) >= PATIENCE {
                 self.idle_since = Some(now);
@@ -126,42 +148,66 @@ impl Attached {
     fn is_ready(&self) -> bool {
         self.recv && self.chan.rx_ready() || self.send && self.chan.tx_ready(true)
     }
+
+    fn park(&self, number: u32) {
+        self.chan.park(self.send, self.recv, number);
+    }
 }
 
 impl List {
-    fn place(&mut self, slot: u32) -> Option<&mut Attached> {
-        self.places.get_mut(slot as usize)?.as_mut()
-    }
-
     /// To the channels at work.
     fn activate(&mut self, slot: u32) {
-        let index = self.active.len();
-        let Some(at) = self.place(slot) else { return };
-        if at.active.is_some() {
-            return;
+        let Some(place) = self.places.get_mut(slot as usize) else { return };
+        match std::mem::replace(place, Place::Active(self.active.len())) {
+            Place::Parked(mut at) => {
+                at.idle = 0;
+                at.park(0);
+                self.active.push(at);
+            }
+            other => *place = other,
         }
-        at.active = Some(index);
-        at.idle = 0;
-        at.idle_since = None;
-        at.chan.park(at.send, at.recv, 0);
-        self.active.push(slot);
     }
 
     /// Away from them. What it is asked to do when something happens is told apart by `number`.
-    fn park(&mut self, slot: u32, number: u32) {
-        let Some(at) = self.place(slot) else { return };
-        let Some(index) = at.active.take() else { return };
-        at.chan.park(at.send, at.recv, number);
-        self.leave(index);
+    fn park(&mut self, index: usize, number: u32) {
+        let at = self.leave(index);
+        at.park(number);
+        let slot = at.slot as usize;
+        self.places[slot] = Place::Parked(at);
     }
 
-    fn leave(&mut self, index: usize) {
-        self.active.swap_remove(index);
-        if let Some(moved) = self.active.get(index).copied()
-            && let Some(at) = self.place(moved)
-        {
-            at.active = Some(index);
+    fn leave(&mut self, index: usize) -> Attached {
+        let at = self.active.swap_remove(index);
+        if let Some(moved) = self.active.get(index) {
+            self.places[moved.slot as usize] = Place::Active(index);
         }
+        at
+    }
+
+    fn parked(&self, slot: u32) -> Option<&Attached> {
+        match self.places.get(slot as usize)? {
+            Place::Parked(at) => Some(at),
+            _ => None,
+        }
+    }
+
+    /// Looks at several channels in turn, beginning with another one each time.
+    fn poll(&mut self, out: &mut [Completion]) -> usize {
+        if self.next >= self.active.len() {
+            self.next = 0;
+        }
+        let begin = self.next;
+        let mut found = 0;
+        let (last, first) = self.active.split_at_mut(begin);
+        for (turn, at) in first.iter_mut().chain(last).enumerate() {
+            found += at.poll(&mut out[found..]);
+            if found == out.len() {
+                self.next = begin + turn + 1;
+                return found;
+            }
+        }
+        self.next += usize::from(found == 0);
+        found
     }
 }
 
@@ -179,49 +225,47 @@ impl Que {
         let slot = match list.free.pop() {
             Some(slot) => slot,
             None if list.places.len() < SLOTS => {
-                list.places.push(None);
+                list.places.push(Place::Free);
                 list.places.len() as u32 - 1
             }
             None => return None,
         };
-        list.places[slot as usize] = Some(Attached {
+        let at = Attached {
             chan: chan.clone(),
+            slot,
             send,
             recv,
-            active: None,
-            idle: 0,
-            idle_since: None,
             send_first: false,
+            idle: 0,
             look: if recv { OFTEN } else { 1 },
-        });
-        chan.park(send, recv, self.number());
+            idle_since: None,
+        };
+        at.park(self.number());
+        list.places[slot as usize] = Place::Parked(at);
         Some(slot)
     }
 
     /// The channel has a peer, which has not heard of it yet.
     pub(crate) fn linked(&self, slot: u32) {
         let number = self.number();
-        let mut list = self.list.lock();
-        if let Some(at) = list.place(slot)
-            && at.active.is_none()
-        {
-            at.chan.park(at.send, at.recv, number);
+        if let Some(at) = self.list.lock().parked(slot) {
+            at.park(number);
         }
     }
 
     pub(crate) fn detach(&self, slot: u32, chan: &Chan) {
         let gone = {
             let mut list = self.list.lock();
-            match list.place(slot) {
-                Some(at) if std::ptr::eq(&*at.chan, chan) => {}
+            let here = |at: &Attached| std::ptr::eq(&*at.chan, chan);
+            let gone = match list.places.get(slot as usize) {
+                Some(Place::Parked(at)) if here(at) => None,
+                Some(Place::Active(index)) if here(&list.active[*index]) => Some(*index),
                 _ => return,
-            }
-            let gone = list.places[slot as usize].take();
-            if let Some(index) = gone.as_ref().and_then(|at| at.active) {
-                list.leave(index);
-            }
+            };
+            let gone = gone.map(|index| list.leave(index));
+            let place = std::mem::take(&mut list.places[slot as usize]);
             list.free.push(slot);
-            gone
+            (gone, place)
         };
         // Dropped without the lock: it may be the last reference.
         drop(gone);
@@ -239,6 +283,7 @@ impl Que {
         self.number.fetch_add(1, Ordering::Relaxed).wrapping_add(1).max(1)
     }
 
+    #[inline(always)]
     fn poll(&self, out: &mut [Completion]) -> usize {
         if !self.dev.owner.here() {
             return 0;
@@ -250,41 +295,29 @@ impl Que {
         if self.board.any() {
             self.collect(list);
         }
-        let count = list.active.len();
-        let mut found = 0;
-        if list.next >= count {
-            list.next = 0;
-        }
-        for turn in 0..count {
-            let index = if list.next + turn >= count { list.next + turn - count } else { list.next + turn };
-            let Some(Some(at)) = list.places.get_mut(list.active[index] as usize) else { continue };
-            let got = at.poll(&mut out[found..]);
-            if got == 0 {
-                at.idled();
-                continue;
-            }
-            at.idle = 0;
-            at.idle_since = None;
-            found += got;
-            if found == out.len() {
-                list.next = index + 1;
-                break;
-            }
-        }
-        list.turns = list.turns.wrapping_add(1);
-        if count > FEW && list.turns.is_multiple_of(PARK_AFTER) {
-            self.park_idle(list);
-        }
+        let found = match &mut list.active[..] {
+            [one] => one.poll(out),
+            _ => self.poll_several(list, out),
+        };
         if found > 0 {
             list.empty = 0;
             return found;
         }
-        list.next += 1;
         list.empty = list.empty.saturating_add(1);
         if list.empty > EAGER {
             std::hint::spin_loop();
         }
         0
+    }
+
+    #[inline(never)]
+    fn poll_several(&self, list: &mut List, out: &mut [Completion]) -> usize {
+        let found = list.poll(out);
+        list.turns = list.turns.wrapping_add(1);
+        if list.active.len() > FEW && list.turns.is_multiple_of(PARK_AFTER) {
+            self.park_idle(list);
+        }
+        found
     }
 
     #[cold]
@@ -295,22 +328,25 @@ impl Que {
     /// Parks channels that have done nothing for long.
     #[cold]
     fn park_idle(&self, list: &mut List) {
-        let idle = |slot: &u32| {
-            let at = list.places.get(*slot as usize).and_then(Option::as_ref);
-            at.is_some_and(|at| at.idle >= PARK_AFTER && !at.chan.tx_busy() && !at.is_ready())
-        };
-        let parked: Vec<u32> = list.active.iter().copied().filter(idle).collect();
+        let idle = |at: &Attached| at.idle >= PARK_AFTER && !at.chan.tx_busy() && !at.is_ready();
+        let mut parked = Vec::new();
+        let mut number = 0;
+        for index in (0..list.active.len()).rev() {
+            if idle(&list.active[index]) {
+                if parked.is_empty() {
+                    number = self.number();
+                }
+                parked.push(list.active[index].slot);
+                list.park(index, number);
+            }
+        }
         if parked.is_empty() {
             return;
-        }
-        let number = self.number();
-        for slot in &parked {
-            list.park(*slot, number);
         }
         wait::barrier(self.dev.barriers);
         // What came before the peer, or a post, saw that the channel is parked.
         for slot in parked {
-            if list.place(slot).is_some_and(|at| at.is_ready() || at.chan.tx_busy()) {
+            if list.parked(slot).is_some_and(|at| at.is_ready() || at.chan.tx_busy()) {
                 list.activate(slot);
             }
         }
@@ -327,16 +363,16 @@ impl Que {
             self.collect(&mut list);
         }
         let number = self.number();
-        let parked = list.active.clone();
-        for slot in &parked {
-            list.park(*slot, number);
+        let parked: Vec<u32> = list.active.iter().map(|at| at.slot).collect();
+        for index in (0..parked.len()).rev() {
+            list.park(index, number);
         }
         // For those parked before, the mark is made with a full barrier.
         wait::barrier(self.dev.barriers && !parked.is_empty());
         let mut ready = self.board.any();
         for slot in &parked {
             if list
-                .place(*slot)
+                .parked(*slot)
                 .is_some_and(|at| at.recv && at.chan.rx_waiting() || at.send && at.chan.tx_waiting())
             {
                 list.activate(*slot);
@@ -345,7 +381,7 @@ impl Que {
         }
         if !ready {
             for slot in parked {
-                if let Some(at) = list.place(slot)
+                if let Some(at) = list.parked(slot)
                     && at.send
                     && at.chan.tx_busy()
                 {

@@ -71,7 +71,7 @@ pub(crate) struct Producer {
 }
 
 /// The reading end.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Consumer {
     size: usize,
     tail: u64,
@@ -80,15 +80,26 @@ pub(crate) struct Consumer {
 /// Bytes from a header at `at` to a payload of `len` bytes.
 #[inline]
 fn lead(at: usize, len: usize) -> usize {
-    // Both ends in one comparison.
-    const FEWER: usize = *ALIGNED.end() - *ALIGNED.start();
-    if len.wrapping_sub(*ALIGNED.start()) <= FEWER { LINE - at % LINE } else { UNIT }
+    // The shortest first: they are the ones for which every instruction counts.
+    if len < *ALIGNED.start() || len > *ALIGNED.end() { UNIT } else { to_line(at) }
+}
+
+/// Bytes to the next line. Not inlined into the way of the shortest.
+#[cold]
+fn to_line(at: usize) -> usize {
+    LINE - at % LINE
+}
+
+/// Bytes of a payload with what is left of its last unit.
+#[inline]
+fn whole(len: usize) -> usize {
+    (len + UNIT - 1) & !(UNIT - 1)
 }
 
 /// Bytes a frame with this payload takes at `at`.
 #[inline]
 fn span(at: usize, len: usize) -> usize {
-    lead(at, len) + len.next_multiple_of(UNIT)
+    lead(at, len) + whole(len)
 }
 
 /// The most bytes a frame with a payload of up to `len` bytes takes.
@@ -109,10 +120,10 @@ impl Producer {
     /// The header that will follow is cleared here rather than when the frame is published: often it is on another line,
     /// which is fetched while the payload is written, and nothing then stands between the payload's store and the
     /// header's, for the consumer to take their line away.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn reserve(&self, memory: &impl Memory, len: usize) -> Option<Slot> {
         let end = self.head as usize & (self.size - 1);
-        let (here, body) = (lead(end, len), len.next_multiple_of(UNIT));
+        let (here, body) = (lead(end, len), whole(len));
         let fits = end + here + body <= self.size;
         let (at, lead, skip) = if fits { (end, here, 0) } else { (0, lead(0, len), self.size - end) };
         let head = self.head + (skip + lead + body) as u64;
@@ -127,7 +138,7 @@ impl Producer {
     }
 
     /// Publishes a frame whose payload is in place.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn publish(&mut self, memory: &impl Memory, slot: Slot, kind: u8, flags: u8, arg: u64) {
         memory.set_rest(slot.at, slot.len as u32, arg);
         memory.set_word(slot.at, MARK | (flags as u32) << 8 | kind as u32, Ordering::Release);
@@ -184,10 +195,7 @@ impl Consumer {
             let (len, arg) = memory.rest(at);
             let len = len as usize;
             let payload = at + lead(at, len);
-            if word & 0xFFFF_0000 != MARK
-                || len > self.size
-                || payload + len.next_multiple_of(UNIT) > self.size
-            {
+            if word & 0xFFFF_0000 != MARK || len > self.size || payload + whole(len) > self.size {
                 return Err(Nonsense);
             }
             if word as u8 != WRAP {
@@ -201,10 +209,28 @@ impl Consumer {
         }
     }
 
+    /// The next frame, if it is there, sound, of this kind, and has no flags but `flags`; what else there is,
+    /// [`Consumer::peek`] tells.
+    #[inline]
+    pub(crate) fn next_if(&self, memory: &impl Memory, kind: u8, flags: u8) -> Option<Frame> {
+        let at = self.at();
+        let word = memory.word(at, Ordering::Acquire);
+        if word & !((flags as u32) << 8) != MARK | kind as u32 {
+            return None;
+        }
+        let (len, arg) = memory.rest(at);
+        let len = len as usize;
+        let payload = at + lead(at, len);
+        if len > self.size || payload + whole(len) > self.size {
+            return None;
+        }
+        Some(Frame { at, payload, kind, flags: (word >> 8) as u8, len, arg })
+    }
+
     /// Goes past a frame; its bytes may be overwritten once the position is published.
     #[inline]
     pub(crate) fn advance(&mut self, frame: &Frame) {
-        self.tail += (frame.payload - frame.at + frame.len.next_multiple_of(UNIT)) as u64;
+        self.tail += (frame.payload - frame.at + whole(frame.len)) as u64;
     }
 }
 
@@ -389,6 +415,9 @@ mod tests {
                     } else if let Some((at, len, number)) = model.pop_front() {
                         let frame = consumer.peek(&cells).unwrap().unwrap();
                         prop_assert_eq!((frame.at, frame.len, frame.arg), (at, len, number as u64));
+                        prop_assert_eq!(consumer.next_if(&cells, 2, u8::MAX), Some(frame));
+                        prop_assert_eq!(consumer.next_if(&cells, 3, u8::MAX), None);
+                        prop_assert_eq!(consumer.next_if(&cells, 2, 0).is_some(), number as u8 == 0);
                         prop_assert_eq!(frame.payload, at + lead(at, len));
                         consumer.advance(&frame);
                         prop_assert_eq!(producer.credit(consumer.tail()), Ok(()));
@@ -409,6 +438,9 @@ mod tests {
                 }
                 let mut consumer = Consumer::new(SIZE);
                 for _ in 0..100 {
+                    if let Some(frame) = consumer.next_if(&cells, 2, u8::MAX) {
+                        prop_assert_eq!(consumer.peek(&cells), Ok(Some(frame)));
+                    }
                     match consumer.peek(&cells) {
                         Ok(Some(frame)) => {
                             prop_assert!(frame.at + span(frame.at, frame.len) <= SIZE);

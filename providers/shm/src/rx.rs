@@ -4,11 +4,12 @@
 //! it stays in the ring, and what is behind it too.
 
 mod extended;
+mod long;
 mod run;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 use dat_kit::Stretch;
@@ -17,11 +18,11 @@ use dat_plugin::{Access, ChannelAttr, Completion, CompletionStatus, PostFlag, Re
 use crate::bytes;
 use crate::channel::Chan;
 use crate::link::Link;
-use crate::one_sided::{self, Part, Target};
+use crate::one_sided::Target;
 use crate::ring::{Consumer, Frame, Nonsense, Producer};
 use crate::segment::RingMemory;
 use crate::srq::Shared;
-use crate::tx::{LENT, UNFINISHED, kind};
+use crate::tx::{UNFINISHED, kind};
 
 /// What [`Chan::peek`] points to when there is certainly something to do, or certainly not.
 pub(crate) static READY: AtomicU32 = AtomicU32::new(1);
@@ -61,6 +62,10 @@ pub(crate) struct Rx {
     srq: Option<Arc<Shared>>,
     /// What the message that comes next in parts carries.
     note: Note,
+    /// What the frame taken last said of the peer's counter.
+    told: u32,
+    /// All that may come next is a frame, and nothing that came before changes what it means: see [`Rx::messages`].
+    plain: bool,
 }
 
 struct Rings {
@@ -70,12 +75,38 @@ struct Rings {
     answer_memory: RingMemory,
 }
 
+/// A posted receive: half a cache line.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Recv {
-    pub(crate) token: u64,
-    pub(crate) total: u64,
-    pub(crate) nsegs: u32,
-    pub(crate) poison: bool,
+    token: u64,
+    /// Where its bytes go, if that is one segment.
+    one: Stretch,
+    /// One more than the bytes it has room for; 0 if it is to fail.
+    room: u32,
+    nsegs: u32,
+}
+
+impl Recv {
+    #[inline]
+    pub(crate) fn new(request: &RecvRequest) -> Recv {
+        let segments = request.segments();
+        let (one, total) = match segments {
+            [one] => (Stretch::from(one), u64::from(one.len())),
+            _ => (Stretch::default(), segments.iter().map(|segment| u64::from(segment.len())).sum::<u64>()),
+        };
+        let poison = request.flags.contains(PostFlag::POISON);
+        let room = if poison { 0 } else { (total + 1).min(u32::MAX.into()) as u32 };
+        Recv { token: request.token, one, room, nsegs: segments.len() as u32 }
+    }
+
+    /// Where its bytes go, of several segments those at `first`.
+    #[inline]
+    fn list<'a>(&'a self, segs: &'a [Stretch], first: usize) -> &'a [Stretch] {
+        match self.nsegs {
+            1 => std::slice::from_ref(&self.one),
+            several => &segs[first..first + several as usize],
+        }
+    }
 }
 
 /// What a message carries beyond its bytes: the flag of the frame, 0 for nothing, and the value.
@@ -102,23 +133,6 @@ struct Reading {
     sent: u64,
     /// The answer itself, where it is no memory.
     value: Option<u64>,
-}
-
-/// Where the bytes are that a frame only names, and how many.
-fn borrowed(link: &Link, rings: &Rings, frame: &Frame) -> Result<(*const u8, usize), Nonsense> {
-    if frame.len != Part::BYTES {
-        return Err(Nonsense);
-    }
-    // SAFETY: the frame's payload lies inside the ring, is aligned and as long as checked.
-    let part = unsafe { Part::load(rings.memory.at(frame.payload)) };
-    one_sided::lent(link, &part).map(|at| (at, part.len as usize)).ok_or(Nonsense)
-}
-
-/// Whether the peer was there after something was copied out of its memory. If not, that may have changed meanwhile: the
-/// message was never there.
-fn still_there(link: &Link) -> bool {
-    fence(Ordering::Acquire);
-    link.segment.peer().gone.load(Ordering::Acquire) == 0
 }
 
 enum Step {
@@ -163,6 +177,8 @@ impl Rx {
             reads_max: reads_max.max(1) as usize,
             srq,
             note: Note::default(),
+            told: 0,
+            plain: false,
         }
     }
 
@@ -206,22 +222,12 @@ impl Rx {
             return Status::NO_RESOURCE;
         }
         let place = self.tail as usize & (self.recvs.len() - 1);
-        let mut total = 0;
-        if let [one] = segments {
-            self.segs[place * self.max_segs] = Stretch::from(one);
-            total = u64::from(one.len());
-        } else {
+        self.recvs[place] = Recv::new(request);
+        if segments.len() > 1 {
             for (to, segment) in self.segs[place * self.max_segs..].iter_mut().zip(segments) {
                 *to = Stretch::from(segment);
-                total += u64::from(segment.len());
             }
         }
-        self.recvs[place] = Recv {
-            token: request.token,
-            total,
-            nsegs: segments.len() as u32,
-            poison: request.flags.contains(PostFlag::POISON),
-        };
         self.tail += 1;
         Status::OK
     }
@@ -265,6 +271,20 @@ impl Rx {
         out: &mut [Completion],
         burst: bool,
     ) -> usize {
+        if self.plain
+            && let Some(link) = link
+        {
+            let n = self.messages(chan, link, out, burst);
+            if n > 0 {
+                return n;
+            }
+        }
+        self.poll_rarer(chan, link, out, burst)
+    }
+
+    /// [`Rx::poll`], whatever there is.
+    #[inline(never)]
+    fn poll_rarer(&mut self, chan: &Chan, link: Option<&Link>, out: &mut [Completion], burst: bool) -> usize {
         let mut n = 0;
         while n < out.len() {
             if let Some(completion) = self.done.pop_front() {
@@ -273,11 +293,6 @@ impl Rx {
                 continue;
             }
             let Some(link) = link.filter(|_| self.on) else { break };
-            let (got, go_on) = self.messages(chan, &mut out[n..], burst);
-            n += got;
-            if !go_on || n == out.len() {
-                break;
-            }
             match self.step(chan, link) {
                 Step::Completion(completion) => {
                     out[n] = completion;
@@ -359,10 +374,10 @@ impl Rx {
         self.blocked = false;
         let recv = self.recvs[self.head as usize & (self.recvs.len() - 1)];
         let there = CompletionStatus::REMOTE_ERROR;
-        if recv.poison {
+        if recv.room == 0 {
             return Err(Failed { here: Some(CompletionStatus::LOCAL_ACCESS), there });
         }
-        if len > recv.total {
+        if len >= recv.room.into() {
             return Err(Failed { here: Some(CompletionStatus::LOCAL_LENGTH), there });
         }
         Ok(Some(recv))
@@ -378,7 +393,7 @@ impl Rx {
         }
         let Some(rings) = self.rings.as_mut() else { return Ok(Step::Idle) };
         let place = self.head as usize & (self.recvs.len() - 1);
-        let segs = &self.segs[place * self.max_segs..][..recv.nsegs as usize];
+        let segs = recv.list(&self.segs, place * self.max_segs);
         // SAFETY: the frame's payload lies inside the ring (`Consumer::peek` checked it).
         unsafe { bytes::scatter(rings.memory.at(frame.payload), frame.len, segs, 0) };
         rings.from.advance(frame);
@@ -468,111 +483,6 @@ impl Rx {
         }
     }
 
-    /// A part of a message or write.
-    fn part(
-        &mut self,
-        chan: &Chan,
-        link: &Link,
-        frame: &Frame,
-        mut current: Current,
-    ) -> Result<Result<Step, Failed>, Nonsense> {
-        let Some(rings) = self.rings.as_mut() else { return Err(Nonsense) };
-        let lent = frame.flags & LENT != 0;
-        let (from, len) = if lent {
-            borrowed(link, rings, frame)?
-        } else {
-            (rings.memory.at(frame.payload).cast_const(), frame.len)
-        };
-        if len == 0 || len as u64 > current.total - current.got {
-            return Err(Nonsense);
-        }
-        let place = self.head as usize & (self.recvs.len() - 1);
-        let recv = self.recvs[place];
-        match current.write {
-            None => {
-                let segs = &self.segs[place * self.max_segs..][..recv.nsegs as usize];
-                // SAFETY: the frame's payload lies inside the ring (`Consumer::peek` checked it), or in what the peer lent.
-                unsafe { bytes::scatter(from, len, segs, current.got as usize) };
-            }
-            Some(target) => {
-                let part = Target { addr: target.addr + current.got, len: len as u64, rkey: target.rkey };
-                let done = chan.dev.keys.access(&part, Access::REMOTE_WRITE, chan.attr.domain, |to| {
-                    // SAFETY: as above for the source; the sink is a live registration, which the table's lock keeps.
-                    unsafe { bytes::copy_last_last(from, to, len) }
-                });
-                if !done {
-                    return Ok(Err(Failed { here: None, there: CompletionStatus::REMOTE_ACCESS }));
-                }
-            }
-        }
-        if lent && !still_there(link) {
-            self.on = false;
-            return Ok(Ok(Step::Idle));
-        }
-        rings.from.advance(frame);
-        self.dirty = true;
-        current.got += len as u64;
-        if lent {
-            // The sender waits for the piece.
-            self.publish(link);
-        }
-        if current.got < current.total {
-            self.current = Some(current);
-            return Ok(Ok(Step::Again));
-        }
-        self.current = None;
-        if current.write.is_some() {
-            if current.flags & UNFINISHED == 0 {
-                self.finish_request(chan);
-            }
-            return Ok(Ok(Step::Again));
-        }
-        if let Err(failed) = self.end_window(chan, current.note) {
-            return Ok(Err(failed));
-        }
-        self.finish_request(chan);
-        let done = self.received(chan, recv.token, current.total, current.flags, current.note);
-        Ok(Ok(Step::Completion(done)))
-    }
-
-    /// A message that lies in the peer's memory.
-    fn pull(
-        &mut self,
-        chan: &Chan,
-        link: &Link,
-        frame: &Frame,
-        len: u64,
-    ) -> Result<Result<Step, Failed>, Nonsense> {
-        let recv = match self.match_recv(chan, len) {
-            Ok(Some(recv)) => recv,
-            Ok(None) => return Ok(Ok(Step::Idle)),
-            Err(failed) => return Ok(Err(failed)),
-        };
-        let Some(rings) = self.rings.as_mut() else { return Err(Nonsense) };
-        let place = self.head as usize & (self.recvs.len() - 1);
-        let segs = &self.segs[place * self.max_segs..][..recv.nsegs as usize];
-        let list = one_sided::List::load(rings.memory.at(frame.payload), frame.len).ok_or(Nonsense)?;
-        if list.total() != len {
-            return Err(Nonsense);
-        }
-        let there = CompletionStatus::REMOTE_ERROR;
-        if !one_sided::pull(link, &list, segs) {
-            let here = Some(CompletionStatus::PARTIAL);
-            return Ok(Err(Failed { here, there }));
-        }
-        if !still_there(link) {
-            self.on = false;
-            return Ok(Ok(Step::Idle));
-        }
-        rings.from.advance(frame);
-        let note = std::mem::take(&mut self.note);
-        if let Err(failed) = self.end_window(chan, note) {
-            return Ok(Err(failed));
-        }
-        self.finish_request(chan);
-        Ok(Ok(Step::Completion(self.received(chan, recv.token, len, frame.flags, note))))
-    }
-
     /// Sends what was asked for, as far as there is room.
     fn answer(&mut self, chan: &Chan, link: &Link) -> Result<Result<(), Failed>, Nonsense> {
         let Some(rings) = self.rings.as_mut() else { return Ok(Ok(())) };
@@ -644,6 +554,7 @@ impl Rx {
         link.wake_sender();
         self.on = false;
         self.stopped = true;
+        self.plain = false;
         chan.fault("a request of the peer failed here");
         let Some(status) = failed.here else { return Step::Idle };
         let token = self.recvs[self.head as usize & (self.recvs.len() - 1)].token;
@@ -664,16 +575,32 @@ impl Rx {
         own.completed.store(self.completed, Ordering::Release);
         link.wake_sender();
         if link.segment.peer().want_room.load(Ordering::Relaxed) != 0 {
-            // The peer's application is away and its event thread waits for room: it is woken when all is used up.
-            if let Ok(None) = rings.from.peek(&rings.memory) {
-                link.kick();
-            }
+            self.give_room(link);
+        }
+    }
+
+    /// The peer's application is away and its event thread waits for room: it is woken when all is used up.
+    #[cold]
+    fn give_room(&mut self, link: &Link) {
+        if let Some(rings) = self.rings.as_mut()
+            && let Ok(None) = rings.from.peek(&rings.memory)
+        {
+            link.kick();
+        }
+    }
+
+    /// [`Rx::aim`], when nothing but a frame can be next.
+    #[inline]
+    fn aim_plain(&self, chan: &Chan) {
+        if let Some(rings) = &self.rings {
+            chan.peek.store(rings.memory.word_ptr(rings.from.at()), Ordering::Release);
         }
     }
 
     /// Points [`Chan::peek`] to the word the next look is for.
-    #[inline]
     fn aim(&mut self, chan: &Chan) {
+        let quiet = self.done.is_empty() && self.reads.is_empty() && !self.blocked;
+        self.plain = self.on && quiet && self.current.is_none() && self.note.flags == 0;
         let word = match &self.rings {
             _ if !self.done.is_empty() => &raw const READY,
             Some(rings) if self.on => {

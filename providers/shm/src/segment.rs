@@ -45,6 +45,8 @@ pub(crate) struct Side {
 /// A mapped segment.
 pub(crate) struct Segment {
     base: *mut u8,
+    /// This side's part of the control page, and the peer's.
+    sides: [*const Side; 2],
     ring: usize,
     answers: usize,
     /// 0 for the connecting side.
@@ -76,7 +78,8 @@ impl Segment {
     pub(crate) fn new(slot: Slot) -> Segment {
         let ring = slot.ring();
         let role = usize::from(slot.is_accepting());
-        Segment { base: slot.base(), ring, answers: sizes::answers(ring), role, slot }
+        let sides = [role, 1 - role].map(|side| slot.base().wrapping_add(side * SIDE).cast_const().cast());
+        Segment { base: slot.base(), sides, ring, answers: sizes::answers(ring), role, slot }
     }
 
     /// The memory it is in.
@@ -91,19 +94,19 @@ impl Segment {
     /// What this side writes.
     #[inline]
     pub(crate) fn own(&self) -> &Side {
-        self.side(self.role)
+        self.side(0)
     }
 
     /// What the peer writes.
     #[inline]
     pub(crate) fn peer(&self) -> &Side {
-        self.side(1 - self.role)
+        self.side(1)
     }
 
     #[inline]
     fn side(&self, index: usize) -> &Side {
         // SAFETY: inside the control page, aligned, all atomics; mapped as long as `self`.
-        unsafe { &*self.base.add(index * SIDE).cast::<Side>() }
+        unsafe { &*self.sides[index] }
     }
 
     pub(crate) fn ring_bytes(&self) -> usize {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use dat_kit::{Fifo, Stretch};
-use dat_plugin::{Event, EventKind, Failure, PostFlag, RecvRequest, Srq, SrqAttr, Status};
+use dat_plugin::{Event, EventKind, Failure, RecvRequest, Srq, SrqAttr, Status};
 use dat_sync::Lock;
 
 use crate::channel::Chan;
@@ -81,7 +81,7 @@ impl Shared {
             to[..segs.len()].copy_from_slice(&segs);
             recv
         } else if let Some((recv, segs)) = state.recvs.front() {
-            let recv = Recv { nsegs: segs.len() as u32, ..*recv };
+            let recv = *recv;
             to[..segs.len()].copy_from_slice(segs);
             state.recvs.pop();
             recv
@@ -148,12 +148,7 @@ impl Srq for ShmSrq {
         if segments.len() > shared.max_segs as usize || total != request.total {
             return Status::INVALID;
         }
-        let recv = Recv {
-            token: request.token,
-            total,
-            nsegs: segments.len() as u32,
-            poison: request.flags.contains(PostFlag::POISON),
-        };
+        let recv = Recv::new(request);
         let waiting = {
             let mut state = shared.state.lock();
             if state.len() >= state.depth || !state.recvs.push(recv, segments) {

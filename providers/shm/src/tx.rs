@@ -11,6 +11,7 @@ mod direct;
 mod extended;
 mod lend;
 mod reap;
+mod short;
 
 use dat_kit::Stretch;
 use dat_plugin::{Completion, CompletionStatus, Opcode, PostFlag, Request, Status};
@@ -216,55 +217,23 @@ impl Tx {
         self.settle(chan);
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn post(&mut self, chan: &Chan, link: Option<&Link>, request: &Request) -> Status {
         let Some(link) = link.filter(|_| self.on) else { return Status::NOT_CONNECTED };
         if self.tail - self.head >= self.capacity {
             return Status::NO_RESOURCE;
         }
-        let segments = request.segments();
         let idle = self.sent == self.tail && !self.halted;
-        if request.opcode == Opcode::SEND && idle && !request.flags.contains(PostFlag::FENCE) {
-            let len = request.total as usize;
-            if let Some(rings) = self.ring.as_mut()
-                && request.total <= rings.short
-                && let Ok(Some(slot)) = rings.reserve(link, len)
-            {
-                let (mut to, mut left) = (rings.memory.at(slot.payload), len);
-                for segment in segments {
-                    let from = [Stretch::from(segment)];
-                    let len = left.min(segment.len() as usize);
-                    // SAFETY: a reserved slot has room for `total` bytes, and `left` counts them.
-                    unsafe { bytes::gather(&from, 0, to, len) };
-                    to = to.wrapping_add(len);
-                    left -= len;
-                }
-                let flags = if request.flags.contains(PostFlag::SOLICITED) { SOLICITED } else { 0 };
-                rings.publish(chan, link, slot, kind::SEND, flags, len as u32);
-                let seq = self.seq;
-                self.seq = seq.wrapping_add(1);
-                let entry = self.entry(self.tail);
-                entry.token = request.token;
-                entry.flags = request.flags;
-                entry.total = request.total;
-                entry.seq = seq;
-                entry.state = State::Ring;
-                entry.status = CompletionStatus::SUCCESS;
-                self.tail += 1;
-                self.sent = self.tail;
-                if self.tail - self.done == 1 {
-                    self.hint(chan);
-                    chan.tell(SEND);
-                }
-                return Status::OK;
-            }
+        if idle && request.opcode == Opcode::SEND && self.post_short(chan, link, request) {
+            return Status::OK;
         }
-        if idle && self.post_direct(chan, link, request) {
+        if idle && request.opcode != Opcode::SEND && self.post_direct(chan, link, request) {
             return Status::OK;
         }
         self.post_slowly(chan, link, request)
     }
 
+    #[inline(never)]
     fn post_slowly(&mut self, chan: &Chan, link: &Link, request: &Request) -> Status {
         let segments = request.segments();
         let sum: u64 = segments.iter().map(|segment| segment.len() as u64).sum();
@@ -312,7 +281,26 @@ impl Tx {
     }
 
     /// Takes completions.
+    #[inline]
     pub(crate) fn poll(&mut self, chan: &Chan, link: Option<&Link>, out: &mut [Completion]) -> usize {
+        if self.sent == self.tail
+            && self.on
+            && self.reads_open == 0
+            && self.settled.is_none()
+            && self.lent.is_empty()
+            && let Some(link) = link
+        {
+            let n = self.poll_plain(chan, link, out);
+            if n > 0 {
+                return n;
+            }
+        }
+        self.poll_rarer(chan, link, out)
+    }
+
+    /// [`Tx::poll`], whatever there is.
+    #[inline(never)]
+    fn poll_rarer(&mut self, chan: &Chan, link: Option<&Link>, out: &mut [Completion]) -> usize {
         // What is done already is handed out first.
         if let Some(link) = link
             && self.on
@@ -607,6 +595,7 @@ impl Tx {
     }
 
     /// Tells the queue's poll what to look for, so that it need not take the lock to find nothing.
+    #[inline]
     fn hint(&self, chan: &Chan) {
         let oldest = &self.entries[self.place(self.done)];
         let hint = if self.has_completion() || self.on && self.sent != self.tail {
@@ -675,7 +664,15 @@ impl Rings {
         Ok(self.out.reserve(&self.memory, len))
     }
 
-    #[inline]
+    /// Whether the peer is further than was known. Nonsense is found out by who needs it to be.
+    #[inline(never)]
+    fn learn(&mut self, link: &Link) -> bool {
+        let (_, before) = self.out.marks();
+        let position = link.segment.peer().consumed.load(Ordering::Acquire);
+        position != before && self.out.credit(position).is_ok()
+    }
+
+    #[inline(always)]
     fn publish(&mut self, chan: &Chan, link: &Link, slot: Slot, kind: u8, flags: u8, extra: u32) {
         let arg = (extra as u64) << 32 | chan.rx_completed.load(Ordering::Relaxed) as u64;
         self.out.publish(&self.memory, slot, kind, flags, arg);

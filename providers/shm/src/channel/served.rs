@@ -43,7 +43,7 @@ impl Chan {
     }
 
     /// `burst`: the last look found something too, so that more than one message is likely.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn poll_recv(&self, out: &mut [Completion], burst: bool) -> usize {
         match self.rx.try_lock() {
             Some(mut rx) => rx.poll(self, self.link.get(), out, burst),
@@ -51,7 +51,7 @@ impl Chan {
         }
     }
 
-    #[inline]
+    #[inline(never)]
     pub(crate) fn poll_send(&self, out: &mut [Completion]) -> usize {
         match self.tx.try_lock() {
             Some(mut tx) => tx.poll(self, self.link.get(), out),
@@ -92,7 +92,7 @@ impl Chan {
     }
 
     /// Something was made ready for a queue other than by its own polling.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn tell(&self, which: usize) {
         wait::light_barrier(!self.dev.barriers);
         if self.parked[which].load(Ordering::Relaxed) {

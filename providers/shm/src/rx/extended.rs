@@ -131,7 +131,7 @@ impl Rx {
         {
             let place = self.head as usize & (self.recvs.len() - 1);
             let recv = self.recvs[place];
-            srq.give_back(recv, &self.segs[place * self.max_segs..][..recv.nsegs as usize]);
+            srq.give_back(recv, recv.list(&self.segs, place * self.max_segs));
             self.head = self.tail;
         }
     }

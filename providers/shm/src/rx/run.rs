@@ -2,61 +2,106 @@
 
 use std::sync::atomic::Ordering;
 
+use dat_kit::Stretch;
 use dat_plugin::{Completion, CompletionFlag, CompletionStatus};
 
-use super::{LINE, Rx};
+use super::Rx;
 use crate::bytes;
 use crate::channel::Chan;
-use crate::tx::{IMMEDIATE, INVALIDATE, SOLICITED, kind};
+use crate::link::Link;
+use crate::tx::{SOLICITED, kind};
+
+const _: () = assert!(SOLICITED as u32 == CompletionFlag::SOLICITED.0);
+
+/// From so many bytes on the sender hears of the room a message leaves at once, and not after the last of a run: a few of
+/// them fill a ring, and sender and receiver would take turns.
+const EARLY: u32 = 1024;
 
 impl Rx {
     /// Messages in one frame each that carry nothing but bytes and have a receive with room, as long as there are some:
-    /// what [`Rx::step`] would do, without asking each time for what is rare. How many, and whether to go on.
+    /// what [`Rx::poll_rarer`] would do, without asking each time for what is rare. With none, nothing was done.
     #[inline]
-    pub(super) fn messages(&mut self, chan: &Chan, out: &mut [Completion], burst: bool) -> (usize, bool) {
-        if !self.reads.is_empty() || self.current.is_some() || self.note.flags != 0 {
-            return (0, true);
-        }
-        let Some(rings) = self.rings.as_mut() else { return (0, false) };
-        let (mask, user) = (self.recvs.len() - 1, chan.attr.recv_user);
-        let (mut n, mut told, mut go_on) = (0, None, true);
-        for place in out {
-            let Ok(next) = rings.from.peek(&rings.memory) else { break };
-            let Some(frame) = next else {
-                go_on = false;
-                break;
-            };
-            let recv = &self.recvs[self.head as usize & mask];
-            let plain = frame.kind == kind::SEND && frame.flags & (IMMEDIATE | INVALIDATE) == 0;
-            if !plain || self.head == self.tail || recv.poison || frame.len as u64 > recv.total {
+    pub(super) fn messages(
+        &mut self,
+        chan: &Chan,
+        link: &Link,
+        out: &mut [Completion],
+        burst: bool,
+    ) -> usize {
+        let user = chan.attr.recv_user;
+        let mut n = 0;
+        while let Some(place) = out.get_mut(n) {
+            if !self.message_for(place, user) {
                 break;
             }
-            let first = (self.head as usize & mask) * self.max_segs;
-            let segs = &self.segs[first..first + recv.nsegs as usize];
-            // SAFETY: the frame's payload lies inside the ring (`Consumer::peek` checked it).
-            unsafe { bytes::scatter(rings.memory.at(frame.payload), frame.len, segs, 0) };
-            rings.from.advance(&frame);
-            let mut flags = CompletionFlag::NONE;
-            if frame.flags & SOLICITED != 0 {
-                flags = CompletionFlag::SOLICITED;
-            }
-            let (token, length) = (recv.token, frame.len as u32);
-            *place = Completion { token, user, status: CompletionStatus::SUCCESS, length, flags, imm: 0 };
-            self.head += 1;
             n += 1;
-            told = Some(frame.arg as u32);
-            if !burst && rings.from.at() % LINE == 0 {
-                go_on = false;
+            if place.length >= EARLY {
+                self.make_room(link);
+            }
+            if !burst && self.at_new_line() {
                 break;
             }
         }
-        if let Some(acked) = told {
-            self.blocked = false;
-            self.dirty = true;
+        if n > 0 {
             self.completed = self.completed.wrapping_add(n as u32);
             chan.rx_completed.store(self.completed, Ordering::Relaxed);
-            chan.acked.store(acked, Ordering::Relaxed);
+            chan.acked.store(self.told, Ordering::Relaxed);
+            self.dirty = true;
+            self.publish(link);
+            self.aim_plain(chan);
         }
-        (n, go_on)
+        n
     }
+
+    /// Says how far the ring was read, and nothing else.
+    #[inline]
+    fn make_room(&self, link: &Link) {
+        if let Some(rings) = &self.rings {
+            link.segment.own().consumed.store(rings.from.tail(), Ordering::Release);
+        }
+    }
+
+    /// Takes one such message, if there is one. By itself, and with the copy at the end, so that what it has in hand stays
+    /// in registers.
+    #[inline(never)]
+    fn message_for(&mut self, place: &mut Completion, user: u64) -> bool {
+        let Some(rings) = self.rings.as_mut() else { return false };
+        let Some(frame) = rings.from.next_if(&rings.memory, kind::SEND, SOLICITED) else { return false };
+        let at = self.head as usize & (self.recvs.len() - 1);
+        let recv = &self.recvs[at];
+        if self.head == self.tail || frame.len as u64 >= recv.room.into() {
+            return false;
+        }
+        *place = Completion {
+            token: recv.token,
+            user,
+            status: CompletionStatus::SUCCESS,
+            length: frame.len as u32,
+            flags: CompletionFlag(frame.flags.into()),
+            imm: 0,
+        };
+        self.told = frame.arg as u32;
+        self.head += 1;
+        rings.from.advance(&frame);
+        let from = rings.memory.at(frame.payload);
+        // SAFETY: the frame's payload lies inside the ring (`Consumer::next_if` checked it) and is not given back to the peer
+        // yet; it is no longer than what the receive has room for.
+        unsafe {
+            match recv.nsegs {
+                1 => bytes::copy(from, recv.one.addr() as *mut u8, frame.len),
+                _ => scatter(from, frame.len, recv.list(&self.segs, at * self.max_segs)),
+            }
+        }
+        true
+    }
+}
+
+/// [`bytes::scatter`], out of the way of receives of one segment.
+///
+/// # Safety
+/// As there.
+#[inline(never)]
+unsafe fn scatter(from: *const u8, len: usize, list: &[Stretch]) {
+    // SAFETY: the caller's promise.
+    unsafe { bytes::scatter(from, len, list, 0) }
 }

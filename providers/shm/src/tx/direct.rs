@@ -14,7 +14,7 @@ impl Tx {
     ///
     /// It may overtake messages and other requests that the peer has not finished, as from the queue; its completion keeps
     /// its turn.
-    #[inline]
+    #[inline(never)]
     pub(super) fn post_direct(&mut self, chan: &Chan, link: &Link, request: &Request) -> bool {
         let (read, len) = match request.opcode {
             Opcode::WRITE => (false, request.total),

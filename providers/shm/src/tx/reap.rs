@@ -2,9 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
-use dat_plugin::CompletionStatus;
+use dat_plugin::{Completion, CompletionStatus, PostFlag};
 
-use super::{State, Tx, kind};
+use super::{Hint, State, Tx, kind};
 use crate::bytes;
 use crate::channel::Chan;
 use crate::link::Link;
@@ -12,6 +12,59 @@ use crate::ring::Nonsense;
 use crate::wait;
 
 impl Tx {
+    /// [`Tx::poll`] while all that is outstanding is in the ring or done: takes completions of successes. With none, the
+    /// rest of what [`Tx::poll_rarer`] does is to be done as well.
+    #[inline]
+    pub(super) fn poll_plain(&mut self, chan: &Chan, link: &Link, out: &mut [Completion]) -> usize {
+        if self.credit(chan.acked.load(Ordering::Relaxed)).is_err() {
+            return 0;
+        }
+        let (user, status) = (chan.attr.send_user, CompletionStatus::SUCCESS);
+        let (mut n, mut head, mut looked) = (0, self.head, self.head != self.done);
+        let (hint, need) = loop {
+            if head == self.tail {
+                break (Hint::Idle, 0);
+            }
+            let entry = &self.entries[head as usize & (self.entries.len() - 1)];
+            let (state, seq) = (entry.state, entry.seq);
+            let passed = state == State::Ring && self.acked.wrapping_sub(seq) as i32 > 0;
+            if !passed && state != State::Done {
+                if !std::mem::replace(&mut looked, true) && self.look(link) {
+                    continue;
+                }
+                break (if state == State::Ring { Hint::Counter } else { Hint::Now }, seq);
+            }
+            let Some(place) = out.get_mut(n).filter(|_| entry.status == status) else { break (Hint::Now, 0) };
+            let length = entry.total as u32;
+            let done = Completion { token: entry.token, user, status, length, ..Completion::default() };
+            head += 1;
+            if entry.flags.contains(PostFlag::UNSIGNALLED) {
+                self.silent = Some(done);
+            } else {
+                self.silent = None;
+                *place = done;
+                n += 1;
+            }
+            looked = true;
+        };
+        self.head = head;
+        self.done = self.done.max(head);
+        if n > 0 {
+            chan.hint.set(hint, need);
+        }
+        n
+    }
+
+    /// Looks at the peer's counter. `false`: it says nothing new, or there is more to be looked at.
+    #[inline(never)]
+    fn look(&mut self, link: &Link) -> bool {
+        let (peer, before) = (link.segment.peer(), self.acked);
+        // First `fail`: see `reap`.
+        peer.fail.load(Ordering::Acquire) == 0
+            && self.credit(peer.completed.load(Ordering::Acquire)).is_ok()
+            && self.acked != before
+    }
+
     /// Finds out what is complete. Only with `look` by the peer's counter: that takes the line away from the peer, who
     /// writes to it before each of its answers, and an answer's stores wait until it has the line again.
     pub(super) fn reap(&mut self, chan: &Chan, link: &Link, look: bool) -> Result<(), Nonsense> {
@@ -67,6 +120,7 @@ impl Tx {
     }
 
     /// Learns how many requests the peer has finished; older news are no news.
+    #[inline]
     fn credit(&mut self, acked: u32) -> Result<(), Nonsense> {
         if acked.wrapping_sub(self.acked) as i32 <= 0 {
             return Ok(());
