@@ -8,12 +8,11 @@ use crate::abi::{self, Handle, NULL};
 use crate::handle;
 use crate::object::{Cr, CrKept, Ep, EpKept, Evd, Ia};
 
-/// Writes the C form of an event taken from `evd`. The extension area is written for the extension's events alone, as in
-/// the reference: it is half of an event, and this is the hot path.
+/// Writes the C form of an event taken from `evd`.
 ///
 /// # Safety
 /// `out` is valid for a write.
-#[inline(always)]
+#[inline(never)]
 pub unsafe fn write(evd: &Evd, handle: Handle, event: dat_types::Event, out: *mut abi::Event) {
     match event.data {
         // SAFETY: valid, says the caller.
@@ -23,12 +22,16 @@ pub unsafe fn write(evd: &Evd, handle: Handle, event: dat_types::Event, out: *mu
     }
 }
 
-/// A completion, member by member straight to where it belongs. Put together first and copied then, it would be loaded in
-/// larger pieces than it was stored in a moment before; processors wait with that until the stores have left.
+/// A completion, the hot path: member by member straight to where it belongs. Put together first and copied then, it would
+/// be loaded in larger pieces than it was stored in a moment before; processors wait with that until the stores have left.
+/// The extension area is written for the extension's events alone, as in the reference: it is half of an event.
+///
+/// # Safety
+/// `out` is valid for a write.
 #[inline(always)]
-unsafe fn write_transfer(handle: Handle, done: &DtoCompletion, out: *mut abi::Event) {
+pub unsafe fn write_transfer(handle: Handle, done: &DtoCompletion, out: *mut abi::Event) {
     let extended = done.operation.is_extension();
-    // SAFETY: valid, says the caller of `write`.
+    // SAFETY: valid, says the caller.
     unsafe {
         (&raw mut (*out).event_number).write(match extended {
             true => event_number::EXTENSION_DTO,

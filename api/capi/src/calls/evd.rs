@@ -105,14 +105,20 @@ pub unsafe fn dequeue(handle: Handle, out: *mut Event) -> Outcome {
     let guard = epoch::enter();
     let Some(evd) = handle::get::<Evd>(&guard, handle) else { return Err(bad_handle(WRONG)) };
     ensure(!out.is_null(), parameter(Subtype::Arg2))?;
-    match evd.engine.poll()? {
-        Some(event) => {
+    let found = evd.engine.poll_as(
+        |done| {
             // SAFETY: not null, valid.
+            unsafe { event::write_transfer(handle, &done, out) };
+            Ok(true)
+        },
+        |event| {
+            let Some(event) = event else { return Ok(false) };
+            // SAFETY: as above.
             unsafe { event::write(evd, handle, event, out) };
-            Ok(())
-        }
-        None => Err(EMPTY),
-    }
+            Ok(true)
+        },
+    )?;
+    if found { Ok(()) } else { Err(EMPTY) }
 }
 
 pub unsafe fn resize(evd: Handle, qlen: Count) -> Outcome {
