@@ -50,9 +50,9 @@ pub fn run(shared: &Shared, perf: &Perf) -> Outcome<ExitCode> {
     let sizes = plan::sizes(perf);
     let bar = progress(sizes.len() * plan::count(perf));
     let (mut lines, mut path) = (Vec::new(), String::new());
-    let depths = plan::depths(perf);
-    let mut left = sizes.len() * depths.len();
-    for (&size, &depth) in sizes.iter().flat_map(|size| depths.iter().map(move |depth| (size, depth))) {
+    let of = |&size| plan::depths(perf, size).into_iter().map(move |depth| (size, depth));
+    let mut connections = sizes.iter().flat_map(of).peekable();
+    while let Some((size, depth)) = connections.next() {
         let shape = Shape { size, depth, wait: perf.wait, heap: perf.heap, limit };
         let mut link = Link::connect(&ia, peer.target, shape)?;
         path = link.path();
@@ -64,8 +64,7 @@ pub fn run(shared: &Shared, perf: &Perf) -> Outcome<ExitCode> {
             lines.extend(report::lines(&row, &samples));
             bar.inc(1);
         }
-        left -= 1;
-        if left > 0 {
+        if connections.peek().is_some() {
             link.ask(Control::More)?;
         }
         link.close()?;

@@ -5,9 +5,11 @@ use crate::args::{Metric, Operation, Perf};
 /// Bytes moved in a batch of a latency row at most, and of a bandwidth row.
 const LATENCY_BYTES: u32 = 4 << 20;
 const STREAM_BYTES: u32 = 16 << 20;
-/// Operations under way at most; for rates more, so that one completion in 64 can be enough.
+/// Operations under way at most; for rates of short messages more, so that one completion in 64 can be enough, as long
+/// as the buffers stay in the caches.
 const DEPTH: u32 = 64;
 const RATE_DEPTH: u32 = 256;
+const RATE_BYTES: u32 = 256 << 10;
 /// Sizes of a short look.
 const QUICK_SIZES: [u32; 3] = [8, 4 << 10, 1 << 20];
 
@@ -76,9 +78,9 @@ pub fn sizes(perf: &Perf) -> Vec<u32> {
     if perf.quick { QUICK_SIZES.to_vec() } else { perf.sizes.clone() }
 }
 
-/// How many operations are under way at most, with each of which a connection is made for each size.
-pub fn depths(perf: &Perf) -> Vec<u32> {
-    let mut depths: Vec<u32> = metrics(perf).into_iter().map(depth_of).collect();
+/// How many operations of a size are under way at most, for each of which there is a connection.
+pub fn depths(perf: &Perf, size: u32) -> Vec<u32> {
+    let mut depths: Vec<u32> = metrics(perf).into_iter().map(|metric| depth_of(metric, size)).collect();
     depths.sort_unstable();
     depths.dedup();
     depths
@@ -93,7 +95,7 @@ pub fn count(perf: &Perf) -> usize {
 /// has room for `depth`.
 pub fn rows(perf: &Perf, size: u32, asked: u32, depth: u32) -> Vec<Row> {
     let metrics: Vec<Metric> =
-        metrics(perf).into_iter().filter(|&metric| depth_of(metric) == asked).collect();
+        metrics(perf).into_iter().filter(|&metric| depth_of(metric, size) == asked).collect();
     let of = |operation| metrics.iter().map(move |&metric| (operation, metric));
     let pairs = operations(perf).into_iter().flat_map(of);
     pairs.map(|(operation, metric)| Row::new(operation, metric, size, perf, depth)).collect()
@@ -111,6 +113,9 @@ fn metrics(perf: &Perf) -> Vec<Metric> {
     }
 }
 
-fn depth_of(metric: Metric) -> u32 {
-    if metric == Metric::Rate { RATE_DEPTH } else { DEPTH }
+fn depth_of(metric: Metric, size: u32) -> u32 {
+    match metric {
+        Metric::Rate => (RATE_BYTES / size).clamp(DEPTH, RATE_DEPTH),
+        _ => DEPTH,
+    }
 }
