@@ -156,7 +156,8 @@ impl Chan {
             live: AtomicBool::new(false),
             send_base: send_place.send_base(),
             recv_base: recv_place.recv_base(),
-            inline: qp.max_inline.into(),
+            // A device may give more than was asked for.
+            inline: qp.max_inline.min(dev.params.inline_bytes).into(),
             max_message: dev.max_message,
             tx: Ring::new(attr.max_requests),
             rx: Ring::new(if srq.is_some() { 0 } else { attr.max_recvs }),
@@ -381,7 +382,7 @@ impl Channel for IbChannel {
             chan.dev.name,
             chan.dev.port,
             chan.qp.number(),
-            chan.qp.max_inline
+            chan.inline
         )
     }
 
