@@ -155,7 +155,7 @@ unsafe fn request(pair: *mut Pair, wr: &ibv_send_wr) -> c_int {
             break_down(pair);
             return 0;
         }
-        let remote = wr.wr.rdma.remote_addr;
+        // As a driver does: no field is looked at that the operation has no use for, for it may not be written.
         match wr.opcode {
             IBV_WR_SEND => return message(pair, segments, request),
             IBV_WR_SEND_WITH_IMM => {
@@ -163,7 +163,7 @@ unsafe fn request(pair: *mut Pair, wr: &ibv_send_wr) -> c_int {
             }
             IBV_WR_RDMA_WRITE | IBV_WR_RDMA_WRITE_WITH_IMM => {
                 request.opcode = IBV_WC_RDMA_WRITE;
-                let mut to = remote as *mut u8;
+                let mut to = wr.wr.rdma.remote_addr as *mut u8;
                 for segment in segments {
                     std::ptr::copy(segment.addr as *const u8, to, segment.length as usize);
                     to = to.add(segment.length as usize);
@@ -176,7 +176,7 @@ unsafe fn request(pair: *mut Pair, wr: &ibv_send_wr) -> c_int {
             }
             IBV_WR_RDMA_READ => {
                 request.opcode = IBV_WC_RDMA_READ;
-                let mut from = remote as *const u8;
+                let mut from = wr.wr.rdma.remote_addr as *const u8;
                 for segment in segments {
                     std::ptr::copy(from, segment.addr as *mut u8, segment.length as usize);
                     from = from.add(segment.length as usize);
