@@ -28,7 +28,6 @@ use crate::private;
 use crate::queue::{IbQueue, Que};
 use crate::ring::MAX_WORK;
 use crate::srq::{IbSrq, Shared};
-use crate::status;
 use crate::work::Place;
 
 /// An open interface adapter.
@@ -99,8 +98,8 @@ impl IbDevice {
         }
         let found = find::find(lib, &params)?;
         let context = Context::open(lib, &found.device).map_err(|error| {
-            let status = status::failure("", &error).status;
-            named(Failure::new(status, cannot_open(&found.device, &error)))
+            let failure = cannot_open(&found.device, &error);
+            named(Failure::new(failure.status, format!("{}: {}", found.device, failure.message)))
         })?;
         let os = |what: &'static str| move |error: std::io::Error| Failure::os(what, &error);
         let attr = context.attr().map_err(os("attributes of the device"))?;

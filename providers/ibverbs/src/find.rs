@@ -16,6 +16,7 @@ use rdma_sys::verbs::IBV_PORT_ACTIVE;
 use crate::cm::{CmId, EventChannel};
 use crate::handles::{Context, device_name};
 use crate::params::Params;
+use crate::status;
 
 /// A device's port and the address it is reached at.
 pub(crate) struct Found {
@@ -35,11 +36,12 @@ pub(crate) fn libraries() -> Result<&'static Libraries, Failure> {
 /// Finds what the parameters ask for.
 pub(crate) fn find(lib: &'static Libraries, params: &Params) -> Result<Found, Failure> {
     let names = devices(lib)?;
-    let fail = |why: String| Failure::new(Status::NO_DEVICE, format!("{}: {why}", params.ia_name));
+    let fail = |status, why: String| Failure::new(status, format!("{}: {why}", params.ia_name));
     if let Some(wanted) = &params.device
         && !names.contains(wanted)
     {
-        return Err(fail(format!("there is no RDMA device {wanted}; this machine has {}", names.join(", "))));
+        let why = format!("there is no RDMA device {wanted}; this machine has {}", names.join(", "));
+        return Err(fail(Status::NO_DEVICE, why));
     }
     let channel = event_channel(lib).map_err(|failure| {
         Failure::new(failure.status, format!("{}: {}", params.ia_name, failure.message))
@@ -65,7 +67,32 @@ pub(crate) fn find(lib: &'static Libraries, params: &Params) -> Result<Found, Fa
             }
         }
     }
-    Err(fail(explain(params, &names, &seen)))
+    let mut status = Status::NO_DEVICE;
+    for name in names.iter().filter(|name| params.device.as_ref().is_none_or(|wanted| wanted == *name)) {
+        status = examine(lib, name, &mut seen).unwrap_or(status);
+    }
+    Err(fail(status, explain(params, &names, &seen)))
+}
+
+/// What keeps a device from being used that RDMA CM does not speak of: it knows no address of one that it could not open,
+/// or whose link is down. The result is what is to be said instead of "no device".
+fn examine(lib: &'static Libraries, device: &str, seen: &mut BTreeMap<String, String>) -> Option<Status> {
+    let context = match Context::open(lib, device) {
+        Ok(context) => context,
+        Err(error) => {
+            let failure = cannot_open(device, &error);
+            seen.insert(device.to_owned(), failure.message);
+            return Some(failure.status);
+        }
+    };
+    for port in 1..=context.attr().map_or(0, |attr| attr.phys_port_cnt) {
+        if let Ok(attr) = context.port(port)
+            && attr.state != IBV_PORT_ACTIVE
+        {
+            seen.entry(format!("{device} port {port}")).or_insert_with(|| link_down(attr.state));
+        }
+    }
+    None
 }
 
 /// The names of this machine's RDMA devices; none is a failure.
@@ -114,24 +141,40 @@ fn event_channel(lib: &'static Libraries) -> Result<Arc<EventChannel>, Failure> 
 }
 
 fn port_state(lib: &'static Libraries, device: &str, port: u8) -> Result<(), String> {
-    let context = Context::open(lib, device).map_err(|error| cannot_open(device, &error))?;
+    let context = Context::open(lib, device).map_err(|error| cannot_open(device, &error).message)?;
     let attr = context.port(port).map_err(|error| format!("its port cannot be asked: {error}"))?;
     match attr.state {
         IBV_PORT_ACTIVE => Ok(()),
-        state => {
-            Err(format!("its link is down (state {state}, {ACTIVE} is active)", ACTIVE = IBV_PORT_ACTIVE))
-        }
+        state => Err(link_down(state)),
     }
 }
 
-/// Why a device could not be opened.
-pub(crate) fn cannot_open(device: &str, error: &io::Error) -> String {
-    match error.kind() {
-        io::ErrorKind::PermissionDenied => {
-            format!("{device}: this user may not open its node in /dev/infiniband; see its group and mode")
-        }
-        _ => format!("{device} cannot be opened: {error}"),
+fn link_down(state: std::ffi::c_int) -> String {
+    format!("its link is down (state {state}, {IBV_PORT_ACTIVE} is active)")
+}
+
+/// Why a device could not be opened. The library does not tell: it looks for the node elsewhere then, and the error is of
+/// that.
+pub(crate) fn cannot_open(device: &str, error: &io::Error) -> Failure {
+    match shut_node(device) {
+        Some(node) => Failure::new(
+            Status::PERMISSION,
+            format!("this user may not open its node {node}; see its group and mode"),
+        ),
+        None => status::failure("it cannot be opened", error),
     }
+}
+
+/// The device's node, by which programs of users reach it, if this one may not.
+fn shut_node(device: &str) -> Option<String> {
+    let nodes = std::fs::read_dir("/sys/class/infiniband_verbs").ok()?;
+    let of_device = |node: &std::fs::DirEntry| {
+        std::fs::read_to_string(node.path().join("ibdev")).is_ok_and(|name| name.trim() == device)
+    };
+    let node = nodes.flatten().find(of_device)?;
+    let path = format!("/dev/infiniband/{}", node.file_name().to_string_lossy());
+    let access = rustix::fs::Access::READ_OK | rustix::fs::Access::WRITE_OK;
+    (rustix::fs::access(&path, access) == Err(rustix::io::Errno::ACCESS)).then_some(path)
 }
 
 fn explain(params: &Params, names: &[String], seen: &BTreeMap<String, String>) -> String {

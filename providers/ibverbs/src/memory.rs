@@ -117,8 +117,13 @@ impl Memory {
         }
         let pd = self.domain(domain)?;
         // SAFETY: the contract of `Device::register`: the memory stays valid until `deregister` returned.
-        let mr =
-            unsafe { Mr::new(&pd, addr, len, flags) }.map_err(|error| no_registration(&what, len, &error))?;
+        let mr = unsafe { Mr::new(&pd, addr, len, flags) }.map_err(|error| {
+            let mut failure = no_registration(&what, len, &error);
+            if params.on_demand {
+                failure.message.push_str("; on_demand is on, and not every device has on-demand paging");
+            }
+            failure
+        })?;
         Ok(self.keep(mr, access))
     }
 

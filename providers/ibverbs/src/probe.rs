@@ -26,7 +26,7 @@ pub(crate) fn candidates(config: &Config) -> Vec<Probe> {
         let context = match Context::open(lib, name) {
             Ok(context) => context,
             Err(error) => {
-                out.push(no(name, cannot_open(name, &error)));
+                out.push(no(name, cannot_open(name, &error).message));
                 continue;
             }
         };

@@ -24,6 +24,11 @@ pub fn libraries() -> Result<&'static Libraries, &'static str> {
     LOADED.get_or_init(load).as_ref().map_err(String::as_str)
 }
 
+/// What the dynamic linker said: which file it looked for, or what is wrong with the one it found.
+fn reason(error: &libloading::Error) -> String {
+    std::error::Error::source(error).map_or_else(|| error.to_string(), |said| said.to_string())
+}
+
 macro_rules! functions {
     ($(#[$doc:meta])* $name:ident from $file:literal in $packages:literal {
         $(fn $function:ident($($argument:ty),*) $(-> $result:ty)?;)*
@@ -44,7 +49,9 @@ macro_rules! functions {
                 // SAFETY: the constructors of these two libraries register fork handlers and nothing else, and may run
                 // on any thread. The library is leaked below, so no function pointer outlives its code.
                 let library = unsafe { Library::open(Some($file), RTLD_NOW | RTLD_LOCAL) }
-                    .map_err(|error| format!("{} cannot be loaded ({error}); install {}", $file, $packages))?;
+                    .map_err(|error| format!(
+                        "{} cannot be loaded ({}); install {}", $file, reason(&error), $packages
+                    ))?;
                 let loaded = $name {
                     $(
                         // SAFETY: the type is the function's declaration in the library's header.

@@ -1,6 +1,7 @@
 //! The machine around the device: limits, permissions, forks, and a device that is unplugged.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;
@@ -131,6 +132,53 @@ fn a_small_limit_on_locked_memory_is_named() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask rdma"]
+fn a_node_that_may_not_be_opened_is_named() {
+    let named = |text: &str| text.contains("may not open its node /dev/infiniband/uverbs");
+    if is_again() {
+        let name = name();
+        let failure = try_device(&[("device", &name)]).expect_err("the node is shut");
+        assert!(failure.status == Status::PERMISSION && named(&failure.message), "{failure}");
+        let probes = Plugin::of::<Ibverbs>().probe(&config(&[("device", &name)]));
+        assert!(
+            probes.iter().any(|probe| !probe.usable && probe.candidate == name && named(&probe.reason)),
+            "{probes:?}"
+        );
+        return;
+    }
+    if !rustix::process::geteuid().is_root() || !name().starts_with("rxe") {
+        println!("NOT RUN: needs root and a Soft-RoCE device, to shut its node to others");
+        return;
+    }
+    let own = |node: &std::fs::DirEntry| {
+        std::fs::read_to_string(node.path().join("ibdev")).is_ok_and(|of| of.trim() == name())
+    };
+    let nodes = std::fs::read_dir("/sys/class/infiniband_verbs").expect("a device is there");
+    let node = nodes.flatten().find(own).expect("the device has a node");
+    let _shut = Shut::new(&std::path::Path::new("/dev/infiniband").join(node.file_name()));
+    again("surroundings::a_node_that_may_not_be_opened_is_named", ordinary);
+}
+
+/// A file that only its owner may open, until this is dropped.
+struct Shut(std::path::PathBuf, std::fs::Permissions);
+
+impl Shut {
+    fn new(path: &std::path::Path) -> Shut {
+        let before = std::fs::metadata(path).expect("the node").permissions();
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).expect("its mode is changed");
+        Shut(path.to_owned(), before)
+    }
+}
+
+impl Drop for Shut {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::set_permissions(&self.0, self.1.clone()) {
+            println!("{}: {error}", self.0.display());
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask rdma"]
 fn a_fork_leaves_the_parents_connection_alone() {
     let pair = Pair::new(&[]);
     let (from, to) = (pair.a.buffer(b"after"), pair.b.buffer(&[0; 5]));
@@ -177,6 +225,98 @@ fn an_unplugged_device_ends_its_connections() {
         std::thread::sleep(Duration::from_millis(50));
         try_device(&[("device", "rxe1")]).ok().map(drop)
     });
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask rdma"]
+fn a_port_that_goes_down_and_comes_up_is_told() {
+    let there = Command::new("rdma").args(["link", "show", "rxe1/1"]).output();
+    if name() != "rxe0" || !there.is_ok_and(|out| out.status.success()) {
+        println!("NOT RUN: there is no second Soft-RoCE device whose link could be taken down");
+        return;
+    }
+    // In a process of its own: it would keep the device, which another test unplugs.
+    if !is_again() {
+        return again("surroundings::a_port_that_goes_down_and_comes_up_is_told", || Ok(()));
+    }
+    let link = |state: &str| Command::new("ip").args(["link", "set", "d1", state]).status();
+    let events = Events::of(&try_device(&[("device", "rxe1")]).expect("the second device"));
+    for (state, told) in [("down", EventKind::PORT_DOWN), ("up", EventKind::PORT_UP)] {
+        assert!(link(state).is_ok_and(|status| status.success()), "ip link set d1 {state}");
+        events.kind(told);
+        if told == EventKind::PORT_DOWN {
+            let failure = try_device(&[("device", "rxe1")]).expect_err("its link is down");
+            assert_eq!(failure.status, Status::NO_DEVICE, "{failure}");
+            assert!(failure.message.contains("rxe1 port 1: its link is down"), "{failure}");
+        }
+    }
+    wait("the device is of use again", || {
+        std::thread::sleep(Duration::from_millis(50));
+        try_device(&[("device", "rxe1")]).ok().map(drop)
+    });
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask rdma"]
+fn parameters_of_connections_are_taken() {
+    let params = [
+        ("mtu", "256"),
+        ("traffic_class", "32"),
+        ("retry_count", "3"),
+        ("ack_timeout", "14"),
+        ("rnr_retry", "6"),
+        ("rnr_timer", "10"),
+        ("inline_bytes", "0"),
+    ];
+    let pair = Pair::new(&params);
+    let sent: Vec<u8> = (0..=255).cycle().take(3000).collect();
+    let (from, to) = (pair.a.buffer(&sent), pair.b.buffer(&[0; 3000]));
+    assert_eq!(pair.b.recv(1, &to, 3000), Status::OK);
+    assert_eq!(pair.a.send(2, PostFlag::NONE, &from, 3000), Status::OK);
+    assert_eq!((pair.b.received().length, pair.a.sent().2), (3000, 3000));
+    assert_eq!(content(&to), sent);
+    assert!(pair.a.channel.describe().contains("up to 0 bytes inline"), "{}", pair.a.channel.describe());
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask rdma"]
+fn memory_that_is_not_pinned_is_had_or_refused_with_the_reason() {
+    let device = device(&[("on_demand", "on")]);
+    match device.register(Memory::heap(8192), ALL, 1) {
+        Ok(registration) => assert_ne!(registration.keys().lkey, 0),
+        Err(failure) => assert!(failure.message.contains("on_demand"), "{failure}"),
+    }
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask rdma"]
+fn huge_pages_are_had_or_refused_with_the_reason() {
+    let reserved = || std::fs::read_to_string("/proc/sys/vm/nr_hugepages").ok()?.trim().parse::<u32>().ok();
+    let device = device(&[("hugepages", "require")]);
+    let Some(before) = reserved() else {
+        println!("NOT RUN: this kernel has no huge pages");
+        return;
+    };
+    if before == 0 {
+        let failure = device.alloc(4 << 20).expect_err("there are none");
+        assert!(failure.message.contains("nr_hugepages"), "{failure}");
+    }
+    // Reserving them is for root, and for a machine that is there for tests.
+    if before == 0
+        && (!name().starts_with("rxe") || std::fs::write("/proc/sys/vm/nr_hugepages", "4").is_err())
+    {
+        println!("NOT RUN: no huge pages are reserved");
+        return;
+    }
+    if reserved().is_some_and(|pages| pages >= 2) {
+        let memory = device.alloc(3 << 20).expect("there are enough");
+        assert_eq!(memory.len() % (2 << 20), 0, "whole pages");
+        let registration = device.register(memory, ALL, 1).expect("huge pages are registered like others");
+        assert_ne!(registration.keys().lkey, 0);
+    }
+    if before == 0 {
+        assert!(std::fs::write("/proc/sys/vm/nr_hugepages", "0").is_ok(), "given back");
+    }
 }
 
 /// Unplugs the second device under load.
