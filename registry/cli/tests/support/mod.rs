@@ -50,6 +50,11 @@ pub struct Running {
 
 /// Starts `dat`, away from whatever is configured on this machine: the built-in default and the plugins of this build.
 pub fn start(arguments: &[&str]) -> Running {
+    start_with(arguments, &[])
+}
+
+/// The same with more in its environment.
+pub fn start_with(arguments: &[&str], environment: &[(&str, &str)]) -> Running {
     let binary = env!("CARGO_BIN_EXE_dat");
     let folder = std::path::Path::new(binary).parent().expect("a folder");
     let path = std::env::join_paths([folder.to_owned(), folder.join("deps")]).expect("no colon in it");
@@ -59,6 +64,7 @@ pub fn start(arguments: &[&str]) -> Running {
         .env("XDG_CONFIG_HOME", "/nonexistent")
         .env_remove("DAT_PLUGINS")
         .env_remove("RUST_LOG")
+        .envs(environment.iter().copied())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
