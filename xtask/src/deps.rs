@@ -26,7 +26,7 @@ const ALLOWED: [(&str, &[&str], &[&str]); 25] = [
     ("rdma-sys", &[], &[]),
     ("dat-ibverbs", &["dat-plugin", "dat-kit", "dat-sync", "rdma-sys"], &[]),
     ("libfabric-sys", &[], &[]),
-    ("dat-libfabric", &["dat-plugin", "dat-kit", "libfabric-sys"], &[]),
+    ("dat-libfabric", &["dat-plugin", "dat-kit", "dat-sync", "libfabric-sys"], &[]),
     // The suite is a command of its own right: `dat conformance`.
     ("dat-capi", &["dat-types", "dat-plugin", "dat-engine", "dat-registry"], PLUGINS),
     ("dat-cli", &["dat", "dat-conformance", "dat-measure"], &["dat-ibverbs", "dat-loopback", "dat-shm"]),

@@ -61,6 +61,7 @@ pub const FI_GET_RAW_MR: i32 = 8;
 /// `enum fi_wait_obj`.
 pub const FI_WAIT_NONE: u32 = 0;
 pub const FI_WAIT_FD: u32 = 3;
+pub const FI_WAIT_POLLFD: u32 = 6;
 
 /// `enum fi_cq_format`.
 pub const FI_CQ_FORMAT_DATA: u32 = 3;

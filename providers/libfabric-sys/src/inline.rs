@@ -52,6 +52,14 @@ pub unsafe fn fi_control(object: *mut fid, command: c_int, arg: *mut c_void) -> 
     jump!(of!(object, ops), control(object, command, arg))
 }
 
+/// The descriptors of a queue that was opened with `FI_WAIT_POLLFD`: as many as there is room for, or their number and
+/// `-FI_ETOOSMALL`.
+#[inline]
+pub unsafe fn fi_wait_pollfds(object: *mut fid, fds: &mut fi_wait_pollfd) -> c_int {
+    // SAFETY: the command writes as many descriptors as the structure says there is room for.
+    unsafe { fi_control(object, FI_GETWAIT, (fds as *mut fi_wait_pollfd).cast()) }
+}
+
 /// The descriptor of an event or completion queue that was opened with `FI_WAIT_FD`.
 #[inline]
 pub unsafe fn fi_wait_fd(object: *mut fid, fd: &mut c_int) -> c_int {
@@ -290,6 +298,29 @@ pub unsafe fn fi_trecvmsg(ep: *mut fid_ep, msg: *const fi_msg_tagged, flags: u64
 #[inline]
 pub unsafe fn fi_tsendmsg(ep: *mut fid_ep, msg: *const fi_msg_tagged, flags: u64) -> ssize_t {
     jump!(of!(ep, tagged), sendmsg(ep, msg, flags))
+}
+
+#[inline]
+pub unsafe fn fi_injectdata(
+    ep: *mut fid_ep,
+    buf: *const c_void,
+    len: usize,
+    data: u64,
+    dest: fi_addr_t,
+) -> ssize_t {
+    jump!(of!(ep, msg), injectdata(ep, buf, len, data, dest))
+}
+
+#[inline]
+pub unsafe fn fi_tinjectdata(
+    ep: *mut fid_ep,
+    buf: *const c_void,
+    len: usize,
+    data: u64,
+    dest: fi_addr_t,
+    tag: u64,
+) -> ssize_t {
+    jump!(of!(ep, tagged), injectdata(ep, buf, len, data, dest, tag))
 }
 
 #[inline]

@@ -144,7 +144,7 @@ table!(fi_ops_msg {
     sendmsg: Option<unsafe extern "C" fn(*mut fid_ep, *const fi_msg, u64) -> ssize_t>,
     inject: Unused,
     senddata: Unused,
-    injectdata: Unused,
+    injectdata: Option<unsafe extern "C" fn(*mut fid_ep, *const c_void, usize, u64, fi_addr_t) -> ssize_t>,
 });
 
 table!(fi_ops_tagged {
@@ -156,7 +156,8 @@ table!(fi_ops_tagged {
     sendmsg: Option<unsafe extern "C" fn(*mut fid_ep, *const fi_msg_tagged, u64) -> ssize_t>,
     inject: Unused,
     senddata: Unused,
-    injectdata: Unused,
+    injectdata:
+        Option<unsafe extern "C" fn(*mut fid_ep, *const c_void, usize, u64, fi_addr_t, u64) -> ssize_t>,
 });
 
 table!(fi_ops_rma {

@@ -215,6 +215,15 @@ pub struct fi_cq_attr {
     pub wait_set: *mut c_void,
 }
 
+/// What `FI_GETWAIT` answers for `FI_WAIT_POLLFD`.
+#[repr(C)]
+#[derive(Debug)]
+pub struct fi_wait_pollfd {
+    pub change_index: u64,
+    pub nfds: usize,
+    pub fd: *mut libc::pollfd,
+}
+
 #[repr(C)]
 #[derive(Debug)]
 pub struct fi_av_attr {

@@ -56,6 +56,7 @@ fn rows() -> Vec<(String, usize)> {
         }
         "struct fi_eq_attr" fi_eq_attr { size, flags, wait_obj, signaling_vector, wait_set }
         "struct fi_cq_attr" fi_cq_attr { size, flags, format, wait_obj, signaling_vector, wait_cond, wait_set }
+        "struct fi_wait_pollfd" fi_wait_pollfd { change_index, nfds, fd }
         "struct fi_av_attr" fi_av_attr { type_, rx_ctx_bits, count, ep_per_node, name, map_addr, flags }
         "struct fi_eq_cm_entry" fi_eq_cm_entry { fid, info, data }
         "struct fi_eq_err_entry" fi_eq_err_entry {
@@ -84,8 +85,8 @@ fn rows() -> Vec<(String, usize)> {
         "struct fi_ops_cq" fi_ops_cq { size, read, readerr, strerror }
         "struct fi_ops_ep" fi_ops_ep { size, cancel, getopt }
         "struct fi_ops_cm" fi_ops_cm { size, getname, connect, listen, accept, reject, shutdown }
-        "struct fi_ops_msg" fi_ops_msg { size, recvmsg, sendmsg }
-        "struct fi_ops_tagged" fi_ops_tagged { size, recvmsg, sendmsg }
+        "struct fi_ops_msg" fi_ops_msg { size, recvmsg, sendmsg, injectdata }
+        "struct fi_ops_tagged" fi_ops_tagged { size, recvmsg, sendmsg, injectdata }
         "struct fi_ops_rma" fi_ops_rma { size, readmsg, writemsg, injectdata }
         "struct fi_ops_atomic" fi_ops_atomic { size, readwritemsg, compwritemsg }
     }

@@ -123,19 +123,24 @@ impl Chan {
 
     /// Whether anything is owed that only another look can bring forward.
     pub fn owes(&self, st: &State) -> bool {
-        let owed = &st.owed;
         matches!(st.phase, Phase::Up | Phase::Leaving(_))
-            && (owed.up
-                || owed.room
-                || owed.resolve.is_some()
-                || owed.resolved.is_some()
-                || owed.ask.is_some()
-                || owed.want.is_some()
-                || owed.answer.is_some()
-                || owed.ping
-                || owed.pong
-                || !owed.revoke.is_empty()
-                || st.books != st.told)
+            && (st.books != st.told || self.owes_more_than_news(st))
+    }
+
+    /// Whether anything is owed that no message carries.
+    pub fn owes_more_than_news(&self, st: &State) -> bool {
+        let owed = &st.owed;
+        owed.up
+            || owed.room
+            || owed.credit
+            || owed.resolve.is_some()
+            || owed.resolved.is_some()
+            || owed.ask.is_some()
+            || owed.want.is_some()
+            || owed.answer.is_some()
+            || owed.ping
+            || owed.pong
+            || !owed.revoke.is_empty()
     }
 
     fn is_using(&self, st: &State, rkey: u32) -> bool {

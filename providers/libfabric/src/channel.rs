@@ -3,16 +3,18 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use dat_plugin::{
     AtomicRequest, BindRequest, Channel, ChannelAttr, Completion, ConnectParam, Event, EventKind, Failure,
     RecvRequest, Request, Status,
 };
-use parking_lot::{Mutex, MutexGuard};
+use dat_sync::{Guard, Lock};
+use parking_lot::Mutex;
 
 use crate::bells::Owed;
+use crate::cq::Share;
 use crate::device::Dev;
 use crate::endpoint::{Link, MAX_SEGMENTS, Remote};
 use crate::framed::{Frames, Framing};
@@ -48,9 +50,11 @@ pub struct Chan {
     pub listed: AtomicBool,
     /// It waits for a receive of its shared queue.
     pub in_line: AtomicBool,
-    pub state: Mutex<State>,
+    pub state: Lock<State>,
     /// Keys that ended while somebody else had the lock; they are moved to what is owed.
     pub revokes: Mutex<Vec<u32>>,
+    /// With connected endpoints: where its completions come.
+    pub share: OnceLock<Share>,
     this: Weak<Chan>,
 }
 
@@ -111,6 +115,8 @@ pub struct State {
     /// A message the peer asked about: its number and length.
     pub asked: Option<(u32, u64)>,
     pub owed: Owed,
+    /// The smallest receive was used: the next may be larger.
+    pub smallest_gone: bool,
     /// Keys the peer was told of.
     pub explained: Vec<u32>,
     /// The last success nobody was told of, if nothing later told of it.
@@ -200,6 +206,7 @@ impl Chan {
             news_since: None,
             asked: None,
             owed: Owed::default(),
+            smallest_gone: false,
             explained: Vec::new(),
             silent: None,
             silence: 0,
@@ -225,14 +232,15 @@ impl Chan {
                 heard: AtomicBool::new(true),
                 listed: AtomicBool::new(false),
                 in_line: AtomicBool::new(false),
-                state: Mutex::new(state),
+                state: Lock::new(state),
                 revokes: Mutex::default(),
+                share: OnceLock::new(),
                 this: this.clone(),
             }
         }))
     }
 
-    pub fn lock(&self) -> MutexGuard<'_, State> {
+    pub fn lock(&self) -> Guard<'_, State> {
         self.state.lock()
     }
 

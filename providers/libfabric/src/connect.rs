@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 
 use crate::address::{Raw, at_port};
 use crate::channel::{Chan, Phase, State};
+use crate::cq::Share;
 use crate::device::Dev;
 use crate::endpoint::Link;
 use crate::fabric::{Info, raw_of};
@@ -242,13 +243,15 @@ impl Dev {
         let framed = fabric.limits.framed;
         // In frames every completion counts, and those nobody asked for say that they are nobody's.
         let selective = if framed { 0 } else { FI_SELECTIVE_COMPLETION };
+        let share = Share::take(fabric);
+        let queue = share.cq().cq;
         let mut ep = ptr::null_mut();
         // SAFETY: open objects; an endpoint that was not finished is closed before anything uses it.
         unsafe {
             fabric.check("fi_endpoint", fi_endpoint(fabric.domain, info.head, &mut ep, ptr::null_mut()))?;
             let rest = [
                 fi_bind(ep.cast(), fabric.eq.cast(), 0),
-                fi_bind(ep.cast(), fabric.cq.cast(), FI_TRANSMIT | FI_RECV | selective),
+                fi_bind(ep.cast(), queue.cast(), FI_TRANSMIT | FI_RECV | selective),
             ];
             let enabled = match rest.iter().find(|result| **result != 0) {
                 Some(error) => *error,
@@ -259,6 +262,8 @@ impl Dev {
                 return Err(failure);
             }
         }
+        // A channel has one endpoint in its life.
+        let _ = chan.share.set(share);
         let link = Link { ep, dest: FI_ADDR_UNSPEC, datagrams: false, framed, tag_out: 0, tag_in: 0 };
         if framed && let Err(failure) = chan.post_frames(st, link) {
             self.bury(link);
@@ -290,8 +295,11 @@ impl Dev {
     pub fn take_connection_events_if_free(self: &Arc<Dev>) {
         if let Some(datagrams) = &self.datagrams {
             datagrams.look_after(self);
-        } else if let Some(_reading) = self.connector.reading.try_lock() {
-            self.take_events_while_reading();
+        } else if let Some(_reading) = self.connector.reading.try_lock()
+            && self.take_events_while_reading() > 0
+        {
+            // There may be another socket to sleep on.
+            self.hurry();
         }
     }
 
@@ -436,7 +444,7 @@ impl Dev {
 
     /// The peer's end is gone; what it said before counts.
     fn on_shutdown(self: &Arc<Dev>, fid: *mut fid) {
-        self.progress_to_the_end();
+        self.progress_for_certain();
         let Some(chan) = self.endpoint_of(fid) else { return };
         let mut st = chan.lock();
         let kind = if st.phase == Phase::Connecting { EventKind::REFUSED } else { EventKind::BROKEN };

@@ -276,8 +276,8 @@ impl Datagrams {
     pub fn may_wait(&self, fabric: &Fabric) -> bool {
         let ports: Vec<Arc<Port>> = self.ports.lock().values().cloned().collect();
         ports.iter().all(|port| {
-            let closed = port.closed.lock();
-            *closed || port.cq.is_null() || fabric.may_wait(port.cq.cast())
+            let own = port.own.lock();
+            own.as_ref().is_none_or(|own| own.cq.is_null() || fabric.may_wait(own.cq.cast()))
         })
     }
 
@@ -463,8 +463,10 @@ impl Datagrams {
             Err(errno) if errno == libc::ECANCELED => return,
             Err(_) => {}
         }
-        let closed = port.closed.lock();
-        if !*closed && let Err(errno) = port.post(index) {
+        let open = port.own.lock();
+        if open.is_some()
+            && let Err(errno) = port.post(index)
+        {
             tracing::error!(errno, "a receive for frames is lost");
         }
     }

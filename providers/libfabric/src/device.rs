@@ -11,17 +11,20 @@ use std::time::Duration;
 
 use dat_kit::{EventFd, Timer};
 use dat_plugin::{Caps, ChannelAttr, Config, Event, Failure, Status};
+use dat_sync::Lock;
 use libfabric_sys::Library;
 use parking_lot::Mutex;
 use rustix::event::epoll;
 
 use crate::channel::{Chan, Page, Phase};
 use crate::connect::Connector;
+use crate::cq::Wait;
 use crate::datagrams::Datagrams;
+use crate::events::Events;
 use crate::fabric::{CQ_SIZE, Fabric};
 use crate::flow::Lull;
 use crate::framed::{FRAMES_IN, Frames};
-use crate::memory::{Mr, Regions, Removed};
+use crate::memory::{Mr, Regions};
 use crate::owner::Owner;
 use crate::params::{Endpoint, Params, Progress};
 use crate::progress::Reader;
@@ -43,16 +46,20 @@ pub struct Dev {
     pub regions: Regions,
     pub windows: Windows,
     pub fabric: Arc<Fabric>,
-    pub reader: Mutex<Reader>,
+    pub reader: Lock<Reader>,
+    /// Channels the engine closed.
+    closed: Mutex<Vec<u32>>,
     next_chan: AtomicU32,
     open_chans: AtomicU32,
     open_queues: AtomicU32,
     open_srqs: AtomicU32,
     /// Queues whose sleepers the fabric wakes.
     watchers: AtomicUsize,
-    events: Mutex<VecDeque<(Option<Arc<Chan>>, Event)>>,
+    pub events: Mutex<Events>,
     /// Channels to look after, because they owe or wait for something.
     listed: Mutex<VecDeque<Arc<Chan>>>,
+    /// One of them waits for the next poll that finds nothing.
+    more: AtomicBool,
     /// Counts polls of queues, so that the event thread sees whether it is needed.
     polls: AtomicU64,
     wait: Waiting,
@@ -76,6 +83,7 @@ const BELL: u64 = 0;
 const TICK: u64 = 1;
 const KEEPALIVE: u64 = 2;
 const EVENTS: u64 = 3;
+/// And those after it: the completion queues.
 const COMPLETIONS: u64 = 4;
 
 /// How often the event thread looks while applications poll, and so keep it from being woken by the fabric.
@@ -104,6 +112,7 @@ const MAX_READS: u32 = 256;
 
 impl FabricDevice {
     pub(crate) fn open(config: &Config) -> Result<FabricDevice, Failure> {
+        dat_sync::prepare();
         let params = Params::parse(config)?;
         let library = Library::get()
             .map_err(|why| Failure::new(Status::NO_DEVICE, format!("{}: {why}", params.ia_name)))?;
@@ -120,7 +129,8 @@ impl FabricDevice {
             datagrams,
             regions,
             windows: Windows::default(),
-            reader: Mutex::new(Reader::new()),
+            reader: Lock::new(Reader::new()),
+            closed: Mutex::default(),
             next_chan: AtomicU32::new(1),
             open_chans: AtomicU32::new(0),
             open_queues: AtomicU32::new(0),
@@ -128,6 +138,7 @@ impl FabricDevice {
             watchers: AtomicUsize::new(0),
             events: Mutex::default(),
             listed: Mutex::new(VecDeque::with_capacity(64)),
+            more: AtomicBool::new(false),
             polls: AtomicU64::new(0),
             wait: Waiting::new(&fabric).map_err(|error| Failure::os("descriptors of a device", &error))?,
             fabric,
@@ -176,7 +187,9 @@ impl Waiting {
             add(fd, EVENTS, epoll::EventFlags::IN)?;
         }
         // Armed only while nobody polls.
-        add(fabric.cq_wait(), COMPLETIONS, epoll::EventFlags::ONESHOT)?;
+        for (fd, token) in fabric.wait_fds().zip(COMPLETIONS..) {
+            add(fd, token, epoll::EventFlags::ONESHOT)?;
+        }
         Ok(this)
     }
 }
@@ -226,12 +239,6 @@ impl Dev {
         self.chans.lock().get(&id).cloned()
     }
 
-    /// Hands an event to the engine.
-    pub fn event(&self, chan: Option<Arc<Chan>>, event: Event) {
-        self.events.lock().push_back((chan, event));
-        self.wait.bell.signal();
-    }
-
     /// Has the event thread look at once.
     pub fn hurry(&self) {
         self.wait.bell.signal();
@@ -243,14 +250,38 @@ impl Dev {
         Ok(epoll::add(&self.wait.epoll, fd, data, epoll::EventFlags::IN)?)
     }
 
-    /// Somebody polls a queue.
-    pub fn polled(&self) {
-        self.polls.fetch_add(1, Ordering::Relaxed);
+    /// Somebody polls a queue; how many did before, about.
+    pub fn polled(&self) -> u64 {
+        // Some may be lost when several do at once: it is to see whether any do.
+        let before = self.polls.load(Ordering::Relaxed);
+        self.polls.store(before.wrapping_add(1), Ordering::Relaxed);
+        before
     }
 
-    /// Whether a thread may sleep on the fabric's descriptor; `false`: there is something to read.
+    /// A listed channel has something to do that is better done when a poll finds nothing than now.
+    pub fn do_more_later(&self) {
+        self.more.store(true, Ordering::Relaxed);
+    }
+
+    pub fn has_more_to_do(&self) -> bool {
+        self.more.load(Ordering::Relaxed)
+    }
+
+    /// Whether a thread may sleep on the fabric's descriptors; `false`: there is something to read.
     pub fn may_wait(&self) -> bool {
-        self.fabric.may_wait_for_completions()
+        // libfabric changes the set of sockets while it is read.
+        let _reading = self.reader.lock();
+        self.fabric.may_wait_for_completions() && {
+            self.fabric.watch();
+            true
+        }
+    }
+
+    /// Somebody begins or ceases to rely on being woken by the fabric.
+    pub fn sleeper(&self, begins: bool) {
+        if let Some(Wait::Sockets(naps)) = self.fabric.near.as_ref().map(|near| &near.wait) {
+            naps.count(begins);
+        }
     }
 
     pub fn queue_closed(&self) {
@@ -274,7 +305,7 @@ impl Dev {
     pub fn channel_closed(&self, chan: &Chan) {
         self.open_chans.fetch_sub(1, Ordering::Relaxed);
         // Goes when libfabric has handed back all its operations, which somebody has to see.
-        self.reader.lock().closed.push(chan.id);
+        self.closed.lock().push(chan.id);
         self.hurry();
     }
 
@@ -302,6 +333,7 @@ impl Dev {
 
     /// Looks after the listed channels: says what they owe, tries again what libfabric did not take.
     pub fn look_after_channels(&self, lull: Lull) {
+        self.more.store(false, Ordering::Relaxed);
         let count = self.listed.lock().len();
         for _ in 0..count {
             // One at a time: a channel may list itself again.
@@ -335,8 +367,8 @@ impl Dev {
                     self.wait.ticking.store(false, Ordering::Release);
                 }
                 KEEPALIVE => self.look_for_life(),
-                COMPLETIONS => by_fabric = true,
-                _ => {}
+                EVENTS => {}
+                _ => by_fabric = true,
             }
         }
         let mut brought = self.progress_to_the_end();
@@ -369,6 +401,7 @@ impl Dev {
         }
         self.wait.left.store(left + 1, Ordering::Relaxed);
         self.wait.seen.store(polls, Ordering::Relaxed);
+        self.fabric.do_not_watch();
         self.wait.tick.drain();
         self.wait.ticking.store(false, Ordering::Release);
         self.tick_after(TICK_TIME * (left + 1).min(SLOWEST));
@@ -387,20 +420,13 @@ impl Dev {
         all
     }
 
-    fn take_events(&self, out: &mut [Event]) -> usize {
-        let mut count = 0;
-        let mut events = self.events.lock();
-        while count < out.len() {
-            let Some((chan, event)) = events.pop_front() else { break };
-            if chan.is_none_or(|chan| !chan.silent.load(Ordering::Acquire)) {
-                out[count] = event;
-                count += 1;
+    /// The same, waiting for a thread that is at it: what was there when this was called is taken when it returns.
+    pub fn progress_for_certain(&self) {
+        for _ in 0..64 {
+            if self.progress_now() == 0 {
+                break;
             }
         }
-        if !events.is_empty() {
-            self.wait.bell.signal();
-        }
-        count
     }
 
     /// Decides what wakes the event thread next: the fabric itself, or, while applications poll and would have it woken
@@ -417,6 +443,10 @@ impl Dev {
             || self.params.progress == Progress::Tick
             || !self.listed.lock().is_empty()
         {
+            if polled {
+                // From now on messages wake nobody, unless somebody sleeps.
+                self.fabric.do_not_watch();
+            }
             // An event that was read leaves its signal behind, which would wake this thread for ever.
             if !self.fabric.may_wait_for_events() {
                 self.wait.bell.signal();
@@ -428,9 +458,10 @@ impl Dev {
             return self.wait.bell.signal();
         }
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ONESHOT;
-        let data = epoll::EventData::new_u64(COMPLETIONS);
-        if epoll::modify(&self.wait.epoll, self.fabric.cq_wait(), data, flags).is_err() {
-            self.tick();
+        for (fd, token) in self.fabric.wait_fds().zip(COMPLETIONS..) {
+            if epoll::modify(&self.wait.epoll, fd, epoll::EventData::new_u64(token), flags).is_err() {
+                self.tick();
+            }
         }
     }
 
@@ -455,9 +486,14 @@ impl Dev {
 
     /// Drops channels the engine closed and libfabric knows nothing of any more.
     fn reap(&self) {
-        let mut reader = self.reader.lock();
+        let mut closed = self.closed.lock();
+        if closed.is_empty() {
+            return;
+        }
+        // Nobody is handing completions to channels meanwhile.
+        let reader = self.reader.lock();
         let mut gone = Vec::new();
-        reader.closed.retain(|id| {
+        closed.retain(|id| {
             let mut chans = self.chans.lock();
             let free =
                 chans.get(id).is_none_or(|chan| chan.state.try_lock().is_some_and(|st| st.inflight == 0));
@@ -467,54 +503,10 @@ impl Dev {
             !free
         });
         drop(reader);
+        drop(closed);
         drop(gone);
     }
-
-    /// Ends a registration whose keys peers may be using: they are told, and for a bounded time waited for; who does not
-    /// answer loses its connection. After that nothing of the peer's reaches the memory.
-    fn end_registration(&self, removed: Removed) {
-        let chans: Vec<Arc<Chan>> = removed.told.iter().filter_map(|id| self.chan(*id)).collect();
-        for chan in &chans {
-            chan.revoke(removed.rkey);
-        }
-        let deadline = std::time::Instant::now() + REVOKE_TIME;
-        let mut turns = 0u32;
-        while chans.iter().any(|chan| chan.waits_for_revoked(removed.rkey)) {
-            if std::time::Instant::now() >= deadline {
-                for chan in chans.iter().filter(|chan| chan.waits_for_revoked(removed.rkey)) {
-                    tracing::warn!(
-                        channel = chan.id,
-                        "a peer does not let go of memory; its connection is broken"
-                    );
-                    chan.break_off();
-                }
-                break;
-            }
-            if self.progress() == 0 {
-                self.look_after_channels(Lull::Long);
-                turns += 1;
-                if turns > 50 {
-                    std::thread::sleep(Duration::from_micros(50));
-                } else {
-                    std::thread::yield_now();
-                }
-            }
-        }
-        drop(removed);
-    }
-
-    /// Ends a key of a window. The memory stays registered, so nothing has to be waited for.
-    pub fn take_back(&self, rkey: u32) {
-        if let Some(removed) = self.regions.unpublish(rkey) {
-            for chan in removed.told.iter().filter_map(|id| self.chan(*id)) {
-                chan.revoke_later(removed.rkey);
-            }
-        }
-    }
 }
-
-/// How long a deregistration waits for peers that use the memory.
-const REVOKE_TIME: Duration = Duration::from_millis(200);
 
 impl Chan {
     /// Puts it on the device's list.
@@ -547,30 +539,6 @@ impl Chan {
             _ => st.owed.ping = true,
         }
         self.pump(&mut st, Lull::Long);
-    }
-
-    fn revoke(&self, rkey: u32) {
-        let mut st = self.lock();
-        if st.phase == Phase::Up && st.explained.contains(&rkey) {
-            st.owed.revoke.push(rkey);
-            self.say_what_is_owed(&mut st, false);
-        }
-    }
-
-    /// As [`Chan::revoke`], from under a channel's lock.
-    fn revoke_later(&self, rkey: u32) {
-        self.revokes.lock().push(rkey);
-        self.list();
-    }
-
-    fn waits_for_revoked(&self, rkey: u32) -> bool {
-        let st = self.lock();
-        st.phase == Phase::Up && st.explained.contains(&rkey)
-    }
-
-    fn break_off(&self) {
-        let mut st = self.lock();
-        self.end(&mut st, dat_plugin::EventKind::BROKEN, &[], Some(crate::wire::Farewell::Broken));
     }
 }
 

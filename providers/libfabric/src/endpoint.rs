@@ -2,7 +2,7 @@
 //! device's datagram endpoint.
 
 use std::ffi::c_void;
-use std::mem::{offset_of, size_of};
+use std::mem::{MaybeUninit, offset_of, size_of};
 use std::ptr;
 
 use libfabric_sys::consts::*;
@@ -15,6 +15,9 @@ use crate::work::Seg;
 
 /// Most segments of one post, of any fabric.
 pub const MAX_SEGMENTS: usize = 16;
+
+/// Longest message that is copied by the call that sends it.
+pub const MAX_INJECT: usize = 256;
 
 /// A call's negative error number.
 pub type Errno = i32;
@@ -120,6 +123,38 @@ impl Link {
                     data: mark,
                 };
                 fi_sendmsg(self.ep, &msg, flags)
+            }
+        })
+    }
+
+    /// Sends a short message with its mark: the bytes are the caller's again at once, and no completion follows.
+    pub fn inject(&self, segs: &[Seg], mark: u64) -> Result<(), Errno> {
+        let mut room = [MaybeUninit::<u8>::uninit(); MAX_INJECT];
+        let (bytes, len) = match segs {
+            [] => (room.as_ptr().cast(), 0),
+            [one] => (one.addr as *const c_void, one.len as usize),
+            many => {
+                let mut len = 0;
+                for seg in many {
+                    let place = room.get_mut(len..len + seg.len as usize).ok_or(-libc::EMSGSIZE)?;
+                    // SAFETY: the engine keeps the segments' memory until the request completed; the room is as long.
+                    unsafe {
+                        ptr::copy_nonoverlapping(
+                            seg.addr as *const u8,
+                            place.as_mut_ptr().cast(),
+                            place.len(),
+                        );
+                    }
+                    len += place.len();
+                }
+                (room.as_ptr().cast(), len)
+            }
+        };
+        // SAFETY: so many bytes, which the call copies.
+        done(unsafe {
+            match self.datagrams {
+                true => fi_tinjectdata(self.ep, bytes, len, mark, self.dest, self.tag_out),
+                false => fi_injectdata(self.ep, bytes, len, mark, self.dest),
             }
         })
     }

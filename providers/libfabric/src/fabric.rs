@@ -17,8 +17,10 @@ use libfabric_sys::types::*;
 use libfabric_sys::{Library, consts};
 
 use crate::address::Raw;
+use crate::cq::{Cq, Wait};
+use crate::endpoint::MAX_INJECT;
 use crate::framed::{FRAMES_IN, FRAMES_OUT};
-use crate::params::{Endpoint, Family, Params};
+use crate::params::{Endpoint, Family, Params, Progress};
 use crate::status;
 use crate::wire::{Head, PAYLOAD};
 
@@ -265,6 +267,8 @@ pub struct Limits {
     pub atomics: bool,
     /// Immediate data is too little for the books of a connection, or uses a receive: frames hold them.
     pub framed: bool,
+    /// Messages up to this length may be copied by the call that sends them.
+    pub inject: usize,
 }
 
 impl Limits {
@@ -284,12 +288,14 @@ pub struct Fabric {
     pub domain: *mut fid_domain,
     /// Null with datagrams.
     pub eq: *mut fid_eq,
-    pub cq: *mut fid_cq,
+    /// The queue of all that is not in the near one.
+    pub far: Cq,
+    /// The queue of the first connections, where that is quicker.
+    pub near: Option<Cq>,
     /// Null with connected endpoints.
     pub av: *mut fid_av,
     /// -1 without an event queue.
     pub eq_fd: RawFd,
-    pub cq_fd: RawFd,
 }
 
 // SAFETY: opened with FI_THREAD_SAFE: every call may be made from any thread, concurrently. What the manual asks
@@ -316,10 +322,10 @@ impl Fabric {
             fabric: ptr::null_mut(),
             domain: ptr::null_mut(),
             eq: ptr::null_mut(),
-            cq: ptr::null_mut(),
+            far: Cq::none(),
+            near: None,
             av: ptr::null_mut(),
             eq_fd: -1,
-            cq_fd: -1,
         };
         let head = this.info.head;
         let none = ptr::null_mut();
@@ -334,7 +340,6 @@ impl Fabric {
         // SAFETY: open objects, filled structures; `this` closes what was opened if a later step fails.
         unsafe {
             check(library, "fi_domain", fi_domain(this.fabric, head, &mut this.domain, none))?;
-            (this.cq, this.cq_fd) = this.open_cq(CQ_SIZE)?;
             match params.endpoint {
                 Endpoint::Msg => {
                     let mut attr = fi_eq_attr {
@@ -365,6 +370,7 @@ impl Fabric {
                 }
             }
         }
+        this.open_queues(params)?;
         this.limits.atomics = this.info.first().caps & FI_ATOMIC != 0 && this.has_atomics();
         if this.limits.framed {
             this.limits.cm_data = this.cm_data().unwrap_or(this.limits.cm_data);
@@ -372,30 +378,20 @@ impl Fabric {
         Ok(this)
     }
 
-    /// Opens a completion queue of this many entries; the queue and its descriptor.
-    pub fn open_cq(&self, size: usize) -> Result<(*mut fid_cq, RawFd), Failure> {
-        let mut attr = fi_cq_attr {
-            size,
-            flags: 0,
-            format: if self.limits.framed { FI_CQ_FORMAT_DATA } else { FI_CQ_FORMAT_TAGGED },
-            wait_obj: FI_WAIT_FD,
-            signaling_vector: 0,
-            wait_cond: 0,
-            wait_set: ptr::null_mut(),
-        };
-        let mut cq = ptr::null_mut();
-        let mut fd = -1;
-        // SAFETY: an open domain, a filled structure.
-        unsafe {
-            self.check("fi_cq_open", fi_cq_open(self.domain, &mut attr, &mut cq, ptr::null_mut()))?;
-            if let Err(failure) =
-                self.check("descriptor of a completion queue", fi_wait_fd(cq.cast(), &mut fd))
-            {
-                fi_close(cq.cast());
-                return Err(failure);
-            }
+    fn open_queues(&mut self, params: &Params) -> Result<(), Failure> {
+        self.far = Cq::open(self, CQ_SIZE, FI_WAIT_FD)?;
+        if params.endpoint == Endpoint::Msg && params.progress == Progress::Auto {
+            // Fabrics without this kind say so.
+            self.near = Cq::open(self, CQ_SIZE, FI_WAIT_POLLFD).ok();
         }
-        Ok((cq, fd))
+        Ok(())
+    }
+
+    /// The completion queues that can have something.
+    pub fn queues(&self) -> impl Iterator<Item = &Cq> {
+        let near = self.near.as_ref().filter(|near| near.in_use());
+        let far = Some(&self.far).filter(|far| self.near.is_none() || far.in_use());
+        near.into_iter().chain(far)
     }
 
     /// Fails if `result` is an error of `what`.
@@ -415,21 +411,32 @@ impl Fabric {
         ip_of(self.info.first())
     }
 
-    /// The descriptor of the completion queue.
-    pub fn cq_wait(&self) -> BorrowedFd<'_> {
-        // SAFETY: open as long as the queue is, which this value closes.
-        unsafe { BorrowedFd::borrow_raw(self.cq_fd) }
-    }
-
     /// The descriptor of the event queue.
     pub fn eq_wait(&self) -> Option<BorrowedFd<'_>> {
         // SAFETY: open as long as the queue is, which this value closes.
         (self.eq_fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(self.eq_fd) })
     }
 
-    /// Whether a thread may sleep on the completion queue's descriptor now; `false`: read first.
+    /// What to sleep on.
+    pub fn wait_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.near.iter().chain([&self.far]).filter_map(Cq::wait_fd)
+    }
+
+    /// Somebody is going to sleep on the descriptors.
+    pub fn watch(&self) {
+        self.queues().for_each(Cq::watch);
+    }
+
+    /// Nobody sleeps, or those who do need no waking.
+    pub fn do_not_watch(&self) {
+        if let Some(Wait::Sockets(naps)) = self.near.as_ref().map(|near| &near.wait) {
+            naps.off();
+        }
+    }
+
+    /// Whether a thread may sleep on the completion queues' descriptors now; `false`: read first.
     pub fn may_wait_for_completions(&self) -> bool {
-        self.may_wait(self.cq.cast())
+        self.queues().all(|queue| self.may_wait(queue.cq.cast()))
     }
 
     /// As above, of the event queue.
@@ -445,11 +452,11 @@ impl Fabric {
     }
 
     /// What a negative number in a completion means, in the fabric's own words.
-    pub fn words(&self, error: &fi_cq_err_entry) -> String {
+    pub fn words(&self, queue: &Cq, error: &fi_cq_err_entry) -> String {
         let mut room = [0; 128];
         // SAFETY: the buffer has the length that is said; the answer ends with 0.
         let words = unsafe {
-            fi_cq_strerror(self.cq, error.prov_errno, error.err_data, room.as_mut_ptr(), room.len())
+            fi_cq_strerror(queue.cq, error.prov_errno, error.err_data, room.as_mut_ptr(), room.len())
         };
         format!("{}; {}", self.library.strerror(error.err), text(words))
     }
@@ -508,8 +515,9 @@ impl Fabric {
 
 impl Drop for Fabric {
     fn drop(&mut self) {
-        let all: [*mut fid; 5] =
-            [self.av.cast(), self.cq.cast(), self.eq.cast(), self.domain.cast(), self.fabric.cast()];
+        self.near = None;
+        self.far = Cq::none();
+        let all: [*mut fid; 4] = [self.av.cast(), self.eq.cast(), self.domain.cast(), self.fabric.cast()];
         for object in all.into_iter().filter(|object| !object.is_null()) {
             // SAFETY: opened by this value, and everything opened on it is closed: endpoints and registrations hold a
             // reference to the device, which holds this.
@@ -570,5 +578,6 @@ fn limits_of(info: &fi_info, params: &Params) -> Result<Limits, Failure> {
         cm_data: 256,
         delivery: false,
         atomics: false,
+        inject: tx.inject_size.min(MAX_INJECT),
     })
 }

@@ -124,8 +124,11 @@ impl Chan {
         }
         if st.requests.tail.wrapping_sub(st.requests.next) == 1 {
             self.start_requests(&mut st);
-            // What has no length, and what is known to fail, is done already.
-            self.complete_or_break(&mut st);
+            let posted = st.requests.slot(st.requests.tail.wrapping_sub(1));
+            // What has no length, and what is known to fail, is done already; a message never is.
+            if !posted.is_message() || posted.status != CompletionStatus::SUCCESS {
+                self.complete_or_break(&mut st);
+            }
         }
         Status::OK
     }
@@ -174,6 +177,9 @@ impl Chan {
         }
         if lull != Lull::None {
             st.owed.revoke.append(&mut self.revokes.lock());
+            if std::mem::take(&mut st.smallest_gone) {
+                self.look_for_more_room(st);
+            }
         }
         if st.asked.is_some() {
             self.answer(st);
@@ -327,11 +333,16 @@ impl Chan {
         let imm = (request.opcode != Opcode::SEND).then_some(request.imm);
         let mark = Mark { solicited: request.flags.contains(PostFlag::SOLICITED), imm, rest };
         let Some(link) = st.link else { return Err(Blocked::Waits) };
+        let segs = if announces { &[][..] } else { st.requests.segs(count) };
+        let injected = !link.framed && len as usize <= self.dev.fabric.limits.inject;
         if link.framed {
             self.send_in_frames(st, count, mark.encode(), announces)?;
             st.requests.slot_mut(count).stage = Stage::Started;
+        } else if injected {
+            link.inject(segs, mark.encode())?;
+            // It is done; that the peer consumed it is still to come.
+            st.requests.slot_mut(count).stage = Stage::Done;
         } else {
-            let segs = if announces { &[][..] } else { st.requests.segs(count) };
             let local = Local { segs, regions: &self.dev.regions, context: st.requests.context(count) };
             link.send(&local, mark.encode())?;
             self.started(st, count);
@@ -585,12 +596,18 @@ impl Chan {
             return;
         }
         self.take_filled(st);
-        self.pump(st, Lull::None);
+        let waiting =
+            st.requests.next != st.requests.tail || st.recvs.next != st.recvs.tail || st.asked.is_some();
+        if waiting || st.phase != Phase::Up || self.owes_more_than_news(st) || self.much_gathered(st) {
+            self.pump(st, Lull::None);
+        } else {
+            // Whoever takes the message may have an answer to send: the rest can wait until that is on its way.
+            self.dev.do_more_later();
+        }
     }
 
     /// Completes filled receives, in order.
     pub fn take_filled(&self, st: &mut State) {
-        let mut smallest_gone = false;
         while st.recvs.head != st.recvs.next {
             let recv = *st.recvs.slot(st.recvs.head);
             if recv.stage != RecvStage::Filled {
@@ -601,7 +618,7 @@ impl Chan {
             if let Some(srq) = &self.srq {
                 srq.used();
             }
-            smallest_gone |= code_of(&recv) == st.books.room;
+            st.smallest_gone |= code_of(&recv) == st.books.room;
             let mark = Mark::decode(recv.mark);
             let mut flags = CompletionFlag::NONE;
             if mark.solicited {
@@ -623,9 +640,6 @@ impl Chan {
                 self.attr.recv_user,
                 &Completion { token: recv.token, length, flags, imm, ..Completion::default() },
             );
-        }
-        if smallest_gone {
-            self.look_for_more_room(st);
         }
         self.list();
     }

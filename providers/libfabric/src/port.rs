@@ -2,7 +2,7 @@
 
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,6 +15,7 @@ use libfabric_sys::types::*;
 use parking_lot::Mutex;
 
 use crate::connect::port_of;
+use crate::cq::Cq;
 use crate::endpoint::Errno;
 use crate::fabric::{Fabric, Info};
 use crate::frames::FRAME;
@@ -32,11 +33,10 @@ pub const FRAME_TAG: u64 = 0;
 pub struct Port {
     pub id: u32,
     pub ep: *mut fid_ep,
-    /// Null: the device's.
-    pub cq: *mut fid_cq,
-    pub cq_fd: RawFd,
-    /// Held while the queue is read and when it is closed; `true` once closed.
-    pub closed: Mutex<bool>,
+    /// A queue of its own, or one that stands for the device's; held while it is read and when it is closed, absent once
+    /// closed.
+    pub own: Mutex<Option<Cq>>,
+    wait: Option<RawFd>,
     pub info: Info,
     pub user: u64,
     pub port: AtomicU64,
@@ -92,14 +92,13 @@ impl Port {
     ) -> Result<Arc<Port>, Failure> {
         let frames = slots(count, Role::FrameIn, id);
         let mr = registered(fabric, regions, &frames)?;
-        let (own, cq_fd) = if id == 0 { (ptr::null_mut(), -1) } else { fabric.open_cq(256)? };
-        let cq = if own.is_null() { fabric.cq } else { own };
+        let own = if id == 0 { Cq::none() } else { Cq::open(fabric, 256, FI_WAIT_FD)? };
+        let cq = if id == 0 { fabric.far.cq } else { own.cq };
         let mut port = Port {
             id,
             ep: ptr::null_mut(),
-            cq: own,
-            cq_fd,
-            closed: Mutex::new(false),
+            wait: own.wait_fd().map(|fd| fd.as_raw_fd()),
+            own: Mutex::new(Some(own)),
             info,
             user,
             port: AtomicU64::new(0),
@@ -151,42 +150,37 @@ impl Port {
 impl Port {
     /// Closes the endpoint and its queue, and with the endpoint its receives.
     pub fn close(&self) {
-        let mut closed = self.closed.lock();
-        if std::mem::replace(&mut *closed, true) {
-            return;
+        let mut own = self.own.lock();
+        let Some(cq) = own.take() else { return };
+        // SAFETY: opened by this value, and nobody reads: that takes the lock and looks first.
+        let result = if self.ep.is_null() { 0 } else { unsafe { fi_close(self.ep.cast()) } };
+        if result != 0 {
+            tracing::warn!(result, "closing a datagram endpoint");
         }
-        for object in [self.ep.cast::<fid>(), self.cq.cast()] {
-            // SAFETY: opened by this value, and nobody reads: that takes the lock and looks first.
-            let result = if object.is_null() { 0 } else { unsafe { fi_close(object) } };
-            if result != 0 {
-                tracing::warn!(result, "closing a datagram endpoint");
-            }
-        }
+        drop(cq);
     }
 
     /// The descriptor of a queue of its own.
     pub fn wait(&self) -> Option<BorrowedFd<'_>> {
         // SAFETY: open until closed; a stale number in an epoll set is no unsoundness.
-        (self.cq_fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(self.cq_fd) })
+        self.wait.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) })
     }
 
     /// Takes one completion of a queue of its own: the frame it is of, and how it ended.
     pub fn take_one(&self) -> Option<(u32, Result<usize, Errno>)> {
-        let closed = self.closed.lock();
-        if *closed || self.cq.is_null() {
-            return None;
-        }
+        let own = self.own.lock();
+        let cq = own.as_ref().filter(|own| !own.cq.is_null())?.cq;
         let mut entry = MaybeUninit::<fi_cq_tagged_entry>::uninit();
         // SAFETY: an open queue, room for one entry of its format; contexts are this port's frames.
         unsafe {
-            match fi_cq_read(self.cq, entry.as_mut_ptr().cast(), 1) {
+            match fi_cq_read(cq, entry.as_mut_ptr().cast(), 1) {
                 1 => {
                     let entry = entry.assume_init_ref();
                     Some((Context::from_ptr(entry.op_context).index, Ok(entry.len)))
                 }
                 error if error as i32 == -FI_EAVAIL => {
                     let mut room: cq_err_room = std::mem::zeroed();
-                    if fi_cq_readerr(self.cq, &mut room.entry, 0) <= 0 || room.entry.op_context.is_null() {
+                    if fi_cq_readerr(cq, &mut room.entry, 0) <= 0 || room.entry.op_context.is_null() {
                         return None;
                     }
                     Some((Context::from_ptr(room.entry.op_context).index, Err(room.entry.err)))

@@ -8,6 +8,7 @@ use libfabric_sys::consts::*;
 use libfabric_sys::inline::{fi_cq_read, fi_cq_readerr};
 use libfabric_sys::types::{cq_err_room, fi_cq_data_entry, fi_cq_err_entry, fi_cq_tagged_entry};
 
+use crate::cq::Cq;
 use crate::device::Dev;
 use crate::wire::read_doorbell;
 use crate::work::{Context, Role};
@@ -16,8 +17,6 @@ use crate::work::{Context, Role};
 pub struct Reader {
     entries: Box<[MaybeUninit<fi_cq_tagged_entry>; BATCH]>,
     error_data: Box<[u8; 512]>,
-    /// Channels the engine closed.
-    pub closed: Vec<u32>,
 }
 
 // SAFETY: the entries' pointers are looked at only by who has the lock, right after reading.
@@ -27,11 +26,7 @@ const BATCH: usize = 32;
 
 impl Reader {
     pub fn new() -> Reader {
-        Reader {
-            entries: Box::new([const { MaybeUninit::uninit() }; BATCH]),
-            error_data: Box::new([0; 512]),
-            closed: Vec::with_capacity(64),
-        }
+        Reader { entries: Box::new([const { MaybeUninit::uninit() }; BATCH]), error_data: Box::new([0; 512]) }
     }
 }
 
@@ -47,8 +42,17 @@ impl Dev {
     }
 
     fn read(&self, reader: &mut Reader) -> usize {
+        let mut taken = 0;
+        for queue in self.fabric.queues() {
+            taken += self.read_one(queue, reader);
+            queue.keep_watching();
+        }
+        taken
+    }
+
+    fn read_one(&self, queue: &Cq, reader: &mut Reader) -> usize {
         // SAFETY: room for `BATCH` entries of the format the queue was opened with.
-        let count = unsafe { fi_cq_read(self.fabric.cq, reader.entries.as_mut_ptr().cast(), BATCH) };
+        let count = unsafe { fi_cq_read(queue.cq, reader.entries.as_mut_ptr().cast(), BATCH) };
         if count > 0 {
             let first = reader.entries.as_ptr().cast::<u8>();
             for at in 0..count as usize {
@@ -58,7 +62,7 @@ impl Dev {
             return count as usize;
         }
         match count as i32 {
-            error if error == -FI_EAVAIL => self.take_error(reader),
+            error if error == -FI_EAVAIL => self.take_error(queue, reader),
             error if error == -libc::EAGAIN || error == 0 => 0,
             error => {
                 tracing::error!(error, "fi_cq_read");
@@ -67,7 +71,7 @@ impl Dev {
         }
     }
 
-    fn take_error(&self, reader: &mut Reader) -> usize {
+    fn take_error(&self, queue: &Cq, reader: &mut Reader) -> usize {
         let entry = fi_cq_err_entry {
             op_context: std::ptr::null_mut(),
             flags: 0,
@@ -83,13 +87,13 @@ impl Dev {
         };
         let mut room = cq_err_room { entry, room: [0; 16] };
         // SAFETY: more room than the entry of any release, and a buffer of the length that is said.
-        let count = unsafe { fi_cq_readerr(self.fabric.cq, &mut room.entry, 0) };
+        let count = unsafe { fi_cq_readerr(queue.cq, &mut room.entry, 0) };
         if count <= 0 {
             return 0;
         }
         let entry = &room.entry;
         if entry.err != libc::ECANCELED {
-            tracing::debug!(error = %self.fabric.words(entry), "an operation failed");
+            tracing::debug!(error = %self.fabric.words(queue, entry), "an operation failed");
         }
         if entry.flags & FI_REMOTE_WRITE == 0 && !entry.op_context.is_null() {
             // SAFETY: operations are given contexts of channels and frames, which live as long as operations are out.

@@ -5,11 +5,11 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 
 use dat_kit::EventFd;
 use dat_plugin::{Completion, Failure, Queue, Status};
-use parking_lot::Mutex;
+use dat_sync::Lock;
 use rustix::event::epoll;
 
 use crate::device::Dev;
@@ -26,17 +26,22 @@ const TRIES: u32 = 16;
 /// five), and wakes all of them for each message.
 pub const WATCHERS: usize = 8;
 
+/// One in so many polls looks after what could wait.
+const SELDOM: u64 = 8;
+
 /// A completion queue as the engine holds it.
 pub struct FabricQueue(pub(crate) Arc<Que>);
 
 /// A completion queue.
 pub struct Que {
     dev: Arc<Dev>,
-    completions: Mutex<VecDeque<Completion>>,
+    completions: Lock<VecDeque<Completion>>,
+    /// How many there are, to look at without the lock.
+    count: AtomicUsize,
     armed: AtomicBool,
     bell: EventFd,
-    /// The bell, and the fabric's descriptor once this is one of the few that watch it.
-    both: OwnedFd,
+    /// The bell, and the fabric's descriptors once this is one of the few that watch them.
+    all: OwnedFd,
     watch: AtomicU8,
     closed: AtomicBool,
 }
@@ -57,15 +62,16 @@ impl Que {
         completions.try_reserve_exact(depth as usize).map_err(|_| refuse("not enough memory"))?;
         let os = |error: io::Error| Failure::os("descriptors of a queue", &error);
         let bell = EventFd::new().map_err(os)?;
-        let both = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|error| os(error.into()))?;
+        let all = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|error| os(error.into()))?;
         let flags = epoll::EventFlags::IN;
-        epoll::add(&both, &bell, epoll::EventData::new_u64(0), flags).map_err(|error| os(error.into()))?;
+        epoll::add(&all, &bell, epoll::EventData::new_u64(0), flags).map_err(|error| os(error.into()))?;
         Ok(Arc::new(Que {
             dev: dev.clone(),
-            completions: Mutex::new(completions),
+            completions: Lock::new(completions),
+            count: AtomicUsize::new(0),
             armed: AtomicBool::new(false),
             bell,
-            both,
+            all,
             watch: AtomicU8::new(UNDECIDED),
             closed: AtomicBool::new(false),
         }))
@@ -73,8 +79,12 @@ impl Que {
 
     /// Adds a completion. Beyond the depth it was made for a queue grows rather than lose one.
     pub fn push(&self, completion: Completion) {
-        self.completions.lock().push_back(completion);
-        if self.armed.load(Ordering::SeqCst) && self.armed.swap(false, Ordering::SeqCst) {
+        {
+            let mut completions = self.completions.lock();
+            completions.push_back(completion);
+            self.count.store(completions.len(), Ordering::Release);
+        }
+        if self.armed.load(Ordering::SeqCst) && self.stand_down() {
             self.bell.signal();
         }
     }
@@ -86,19 +96,41 @@ impl Que {
         if !first || !self.dev.may_watch() {
             return;
         }
-        let data = epoll::EventData::new_u64(1);
-        match epoll::add(&self.both, self.dev.fabric.cq_wait(), data, epoll::EventFlags::IN) {
-            Ok(()) => self.watch.store(FABRIC, Ordering::Release),
-            Err(_) => self.dev.watches_no_more(),
+        let watch = |fd| epoll::add(&self.all, fd, epoll::EventData::new_u64(1), epoll::EventFlags::IN);
+        if self.dev.fabric.wait_fds().all(|fd| watch(fd).is_ok()) {
+            self.watch.store(FABRIC, Ordering::Release);
+        } else {
+            self.watch_no_more();
         }
     }
 
+    fn watch_no_more(&self) {
+        for fd in self.dev.fabric.wait_fds() {
+            // Not every one need be watched.
+            let _ = epoll::delete(&self.all, fd);
+        }
+        self.dev.watches_no_more();
+    }
+
+    /// Whether it was armed.
+    fn stand_down(&self) -> bool {
+        let was = self.armed.swap(false, Ordering::SeqCst);
+        if was {
+            self.dev.sleeper(false);
+        }
+        was
+    }
+
     fn take(&self, out: &mut [Completion]) -> usize {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return 0;
+        }
         let mut completions = self.completions.lock();
         let count = completions.len().min(out.len());
         for (place, completion) in out.iter_mut().zip(completions.drain(..count)) {
             *place = completion;
         }
+        self.count.store(completions.len(), Ordering::Release);
         count
     }
 }
@@ -110,9 +142,10 @@ impl Queue for FabricQueue {
         if found > 0 || out.is_empty() || !queue.dev.owner.here() {
             return found;
         }
-        queue.dev.polled();
-        if queue.dev.progress() == 0 {
-            // Nothing to do: time for what could wait.
+        let polls = queue.dev.polled();
+        let nothing = queue.dev.progress() == 0;
+        if nothing && queue.dev.has_more_to_do() || polls.is_multiple_of(SELDOM) {
+            // Time for what could wait.
             queue.dev.look_after_channels(Lull::Moment);
         }
         queue.take(out)
@@ -126,11 +159,15 @@ impl Queue for FabricQueue {
         if queue.watch.load(Ordering::Relaxed) == UNDECIDED {
             queue.decide();
         }
-        queue.armed.store(true, Ordering::SeqCst);
+        if !queue.armed.swap(true, Ordering::SeqCst) {
+            queue.dev.sleeper(true);
+        }
         queue.dev.look_after_channels(Lull::Long);
         for _ in 0..TRIES {
+            // Under the lock: who pushes stores the count before it looks whether this is armed, and nothing else keeps
+            // its processor from doing the one after the other.
             if !queue.completions.lock().is_empty() {
-                queue.armed.store(false, Ordering::SeqCst);
+                queue.stand_down();
                 return false;
             }
             if queue.dev.may_wait() {
@@ -144,19 +181,19 @@ impl Queue for FabricQueue {
     }
 
     fn disarm(&self) {
-        self.0.armed.store(false, Ordering::SeqCst);
+        self.0.stand_down();
         self.0.bell.drain();
     }
 
     fn fd(&self) -> RawFd {
-        self.0.both.as_raw_fd()
+        self.0.all.as_raw_fd()
     }
 
     fn close(&self) {
+        self.0.stand_down();
         if !self.0.closed.swap(true, Ordering::Relaxed) {
             if self.0.watch.swap(BELL, Ordering::AcqRel) == FABRIC {
-                let _ = epoll::delete(&self.0.both, self.0.dev.fabric.cq_wait());
-                self.0.dev.watches_no_more();
+                self.0.watch_no_more();
             }
             self.0.dev.queue_closed();
         }

@@ -29,15 +29,41 @@ fn the_end_of_each_of_many_connections_is_told_while_a_thread_polls() {
     }
 }
 
+/// A caller that has heard of its last connection ends them all: the other side, which has not looked meanwhile, hears of
+/// all connections before it hears of the first end.
+#[test]
+fn ends_are_told_after_the_beginnings_that_came_before_them() {
+    for _ in 0..ROUNDS {
+        let Some(sides) = both() else { return };
+        let (callers, _answerers, mut up) = connected(&sides, |_, answered| answered as u64 == CONNECTIONS);
+        if (up[0].len() as u64) < CONNECTIONS {
+            await_events(&[&sides[0]], "connections", |_, event| {
+                assert!(event.kind == EventKind::ESTABLISHED && up[0].insert(event.user));
+                up[0].len() as u64 == CONNECTIONS
+            });
+        }
+        callers.iter().for_each(|channel| assert_eq!(channel.disconnect(), Status::OK));
+        let mut ended = 0;
+        await_events(&[&sides[0], &sides[1]], "beginnings and ends", |side, event| {
+            assert_eq!(side, 1, "{:?} for who ended it", event.kind);
+            match event.kind {
+                EventKind::ESTABLISHED => assert!(up[1].insert(event.user)),
+                EventKind::DISCONNECTED => ended += 1,
+                other => panic!("{other:?} while ending"),
+            }
+            assert!(
+                ended == 0 || up[1].len() as u64 == CONNECTIONS,
+                "an end after {} beginnings",
+                up[1].len()
+            );
+            ended == CONNECTIONS
+        });
+    }
+}
+
 /// `polled`: a queue of each device is polled all the time by a thread that takes no events.
 fn round(polled: bool) {
-    if libfabric_sys::Library::get().is_err() {
-        println!("NOT RUN: libfabric is not installed (Debian: libfabric1)");
-        let required = std::env::var_os("DAT_REQUIRE_LIBFABRIC").is_some();
-        assert!(!required, "DAT_REQUIRE_LIBFABRIC is set, and there is no libfabric");
-        return;
-    }
-    let sides = [Side::new(), Side::new()];
+    let Some(sides) = both() else { return };
     let over = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         if polled {
@@ -58,7 +84,23 @@ fn round(polled: bool) {
     });
 }
 
-fn all_come_and_go([a, b]: &[Side; 2]) {
+/// `None`: there is no libfabric.
+fn both() -> Option<[Side; 2]> {
+    if libfabric_sys::Library::get().is_ok() {
+        return Some([Side::new(), Side::new()]);
+    }
+    println!("NOT RUN: libfabric is not installed (Debian: libfabric1)");
+    let required = std::env::var_os("DAT_REQUIRE_LIBFABRIC").is_some();
+    assert!(!required, "DAT_REQUIRE_LIBFABRIC is set, and there is no libfabric");
+    None
+}
+
+/// Connects the sides until it is enough, by what each has heard of and how many were accepted: both ends, and what was
+/// heard of.
+fn connected(
+    [a, b]: &[Side; 2],
+    enough: impl Fn(&[BTreeSet<u64>; 2], usize) -> bool,
+) -> (Vec<Channel>, Vec<Channel>, [BTreeSet<u64>; 2]) {
     let listener = b.device.listen(0, 9).expect("a port");
     let callers: Vec<Channel> = (0..CONNECTIONS).map(|user| a.channel(user)).collect();
     let mut answerers: Vec<Channel> = Vec::new();
@@ -67,7 +109,7 @@ fn all_come_and_go([a, b]: &[Side; 2]) {
         channel.connect(&param).expect("begins");
     }
     let mut up = [BTreeSet::new(), BTreeSet::new()];
-    await_events([a, b], "connections", |side, event| {
+    await_events(&[a, b], "connections", |side, event| {
         match event.kind {
             EventKind::REQUEST => {
                 let channel = b.channel(answerers.len() as u64);
@@ -77,8 +119,14 @@ fn all_come_and_go([a, b]: &[Side; 2]) {
             EventKind::ESTABLISHED => assert!(up[side].insert(event.user)),
             other => panic!("{other:?} while connecting"),
         }
-        up.iter().all(|users| users.len() as u64 == CONNECTIONS)
+        enough(&up, answerers.len())
     });
+    (callers, answerers, up)
+}
+
+fn all_come_and_go(sides: &[Side; 2]) {
+    let (callers, _answerers, _) =
+        connected(sides, |up, _| up.iter().all(|users| users.len() as u64 == CONNECTIONS));
     let mut waiting = 0;
     for channel in &callers {
         match channel.disconnect() {
@@ -88,7 +136,7 @@ fn all_come_and_go([a, b]: &[Side; 2]) {
         }
     }
     let mut ended = BTreeSet::new();
-    await_events([a, b], "ends", |side, event| {
+    await_events(&[&sides[0], &sides[1]], "ends", |side, event| {
         assert_eq!(event.kind, EventKind::DISCONNECTED);
         match side {
             0 => waiting -= 1,
@@ -99,7 +147,7 @@ fn all_come_and_go([a, b]: &[Side; 2]) {
 }
 
 /// Takes events as an event thread does: sleeps on the descriptors, and looks at a device when its own says so.
-fn await_events(sides: [&Side; 2], what: &str, mut is_all: impl FnMut(usize, &Event) -> bool) {
+fn await_events(sides: &[&Side], what: &str, mut is_all: impl FnMut(usize, &Event) -> bool) {
     let sleeper = epoll::create(epoll::CreateFlags::CLOEXEC).expect("a descriptor");
     for (index, side) in sides.iter().enumerate() {
         let data = epoll::EventData::new_u64(index as u64);
