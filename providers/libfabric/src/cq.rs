@@ -7,12 +7,13 @@
 //! sockets for that time ([`Naps`]).
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use dat_plugin::Failure;
+use dat_plugin::{Failure, Status};
 use libfabric_sys::consts::*;
 use libfabric_sys::inline::*;
 use libfabric_sys::types::*;
@@ -75,8 +76,18 @@ impl Cq {
             }
             FI_WAIT_POLLFD => {
                 let naps = Naps::new().map_err(|error| Failure::os("a descriptor to sleep on", &error))?;
-                fabric.check("FI_GETWAIT", naps.on(this.cq).err().unwrap_or(0))?;
+                // The list is made up when the queue is read.
+                let mut nothing = MaybeUninit::<fi_cq_tagged_entry>::uninit();
+                // SAFETY: just opened, room for one entry of the longer format; there is none yet.
+                unsafe { fi_cq_read(this.cq, nothing.as_mut_ptr().cast(), 1) };
+                let told = naps.on(this.cq);
                 naps.off();
+                fabric.check("FI_GETWAIT", told.err().unwrap_or(0))?;
+                if told == Ok(0) {
+                    // One descriptor for everything, as verbs has it: nothing is won, and it is none to leave out.
+                    let message = "the queue is woken by a single descriptor";
+                    return Err(Failure::new(Status::NOT_SUPPORTED, message));
+                }
                 Wait::Sockets(naps)
             }
             _ => Wait::None,
@@ -209,8 +220,8 @@ impl Naps {
     }
 
     /// Registers what the queue depends on now. Cheap when that is registered already. The library changes its list while
-    /// it reads, and copies it out without a lock against that: hence the reader's.
-    fn on(&self, cq: *mut fid_cq) -> Result<(), i32> {
+    /// it reads, and copies it out without a lock against that: hence the reader's. How many there are.
+    fn on(&self, cq: *mut fid_cq) -> Result<usize, i32> {
         let mut set = self.set.lock();
         let mut answer;
         loop {
@@ -231,7 +242,7 @@ impl Naps {
             && set.change == answer.change_index
             && now.len() == set.watched.len();
         if unchanged && now.iter().zip(&set.watched).all(|(a, b)| same(a, b)) {
-            return Ok(());
+            return Ok(now.len());
         }
         for old in &set.watched {
             if !now.iter().any(|fd| fd.fd == old.fd) {
@@ -245,7 +256,7 @@ impl Naps {
         set.watched.extend_from_slice(now);
         set.change = answer.change_index;
         self.is_on.store(true, Ordering::Relaxed);
-        Ok(())
+        Ok(set.watched.len())
     }
 
     /// A queue's sleepers begin or cease to count on it.
