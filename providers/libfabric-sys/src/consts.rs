@@ -16,7 +16,7 @@ bits! {
     FI_COMPLETION = 24, FI_INJECT = 25, FI_INJECT_COMPLETE = 26, FI_TRANSMIT_COMPLETE = 27,
     FI_DELIVERY_COMPLETE = 28, FI_LOCAL_COMM = 51, FI_REMOTE_COMM = 52, FI_NUMERICHOST = 55, FI_SOURCE = 57,
     FI_CONTEXT = 59, FI_RX_CQ_DATA = 56, FI_CONTEXT2 = 52, FI_SELECTIVE_COMPLETION = 59,
-    FI_ORDER_WAW = 4, FI_ORDER_SAW = 7, FI_ORDER_SAS = 8,
+    FI_ORDER_RAW = 1, FI_ORDER_WAW = 4, FI_ORDER_SAW = 7, FI_ORDER_SAS = 8,
     FI_FETCH_ATOMIC = 58, FI_COMPARE_ATOMIC = 59,
 }
 
@@ -38,6 +38,10 @@ pub const FI_EP_RDM: u32 = 3;
 pub const FI_SOCKADDR: u32 = 1;
 pub const FI_SOCKADDR_IN: u32 = 2;
 pub const FI_SOCKADDR_IN6: u32 = 3;
+pub const FI_ADDR_STR: u32 = 9;
+
+/// Protocols of endpoints.
+pub const FI_PROTO_SHM: u32 = 16;
 
 /// `enum fi_av_type`.
 pub const FI_AV_MAP: u32 = 1;

@@ -19,4 +19,4 @@ mod monitor;
 pub mod ops;
 pub mod types;
 
-pub use library::Library;
+pub use library::{Library, keeping_signals};

@@ -143,9 +143,9 @@ impl Library {
 
 /// Runs `load` and puts back what it changed of the signals that end a process. Libraries libfabric depends on (PSM) take
 /// them over as they are loaded, to write a file `*.btr` into the current folder when the process is ended, and to `exit`
-/// where the program meant something else.
+/// where the program meant something else; fabrics do when their first endpoint is made (shm, to remove its files).
 #[allow(clippy::disallowed_methods, reason = "puts back what the application had")]
-fn keeping_signals<T>(load: impl FnOnce() -> T) -> T {
+pub fn keeping_signals<T>(load: impl FnOnce() -> T) -> T {
     const SIGNALS: [c_int; 6] =
         [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGABRT, libc::SIGINT, libc::SIGTERM];
     let before = SIGNALS.map(disposition);

@@ -90,6 +90,8 @@ pub struct State {
     pub requests_out: u32,
     /// Reads and atomic operations under way.
     pub reads: u32,
+    /// Writes under way.
+    pub writes: u32,
     /// Messages sent; receives the peer has posted, and messages it has consumed, all counted from the beginning.
     pub sent: u32,
     pub credit: u32,
@@ -190,6 +192,7 @@ impl Chan {
             inflight: 0,
             requests_out: 0,
             reads: 0,
+            writes: 0,
             sent: 0,
             credit: 0,
             taken: 0,

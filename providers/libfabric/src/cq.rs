@@ -41,7 +41,7 @@ pub enum Wait {
     Descriptor(RawFd),
     /// By the descriptors behind it, as far as they are registered.
     Sockets(Naps),
-    /// There is no queue.
+    /// By nothing: nobody is woken, or there is no queue.
     None,
 }
 
@@ -51,8 +51,18 @@ impl Cq {
         Cq { cq: ptr::null_mut(), wait: Wait::None, chans: AtomicU32::new(0) }
     }
 
-    /// Opens a queue of this many entries with a wait object of the kind.
-    pub fn open(fabric: &Fabric, size: usize, wait_obj: u32) -> Result<Cq, Failure> {
+    /// Opens a queue of this many entries, with a descriptor if the fabric has any.
+    pub fn open(fabric: &Fabric, size: usize) -> Result<Cq, Failure> {
+        match Cq::open_with(fabric, size, FI_WAIT_FD) {
+            Err(failure) if failure.status == Status::NOT_SUPPORTED => {
+                Cq::open_with(fabric, size, FI_WAIT_NONE)
+            }
+            opened => opened,
+        }
+    }
+
+    /// The same with a wait object of the kind.
+    pub fn open_with(fabric: &Fabric, size: usize, wait_obj: u32) -> Result<Cq, Failure> {
         let mut attr = fi_cq_attr {
             size,
             flags: 0,

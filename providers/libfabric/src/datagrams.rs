@@ -1,9 +1,10 @@
 //! Connections over a datagram endpoint. All connections of a device share one endpoint; messages carry the receiving
-//! channel in their tag, and frames ([`crate::frames`]) make and end connections. A listener has an endpoint of its own
-//! at the port's address, only to be found there.
+//! channel in their tag, and frames ([`crate::frames`]) make and end connections. Where the fabric's ports are TCP's a
+//! listener has an endpoint of its own at the port's address, only to be found there; elsewhere peers ask for the device's
+//! address ([`crate::finder`]), and say in their request which port they mean.
 
 use std::collections::{HashMap, VecDeque};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,14 +22,16 @@ use crate::channel::{Chan, Phase, State};
 use crate::device::Dev;
 use crate::endpoint::{Errno, Link};
 use crate::fabric::Fabric;
+use crate::finder::Finder;
 use crate::flow::Lull;
 use crate::frames::{Body, FRAME, Frame};
 use crate::knock::Knock;
+use crate::meeting;
 use crate::memory::{Mr, Regions};
 use crate::port::{FRAME_TAG, PORT_SHIFT, Port, Slot, registered, slots};
-use crate::status;
 use crate::wire::{Bell, Farewell, Hello, Kind, PAYLOAD};
 use crate::work::Role;
+use crate::{segments, status};
 
 /// Tag of messages to a channel: its number and a part of its secret, so that late messages of an earlier channel of the
 /// number find no receive.
@@ -45,27 +48,32 @@ const FRAMES_OUT: u32 = 256;
 pub struct Datagrams {
     main: Arc<Port>,
     /// The device's address as peers' tables take it.
-    name: Raw,
+    pub name: Raw,
     out: Mutex<Outbox>,
-    ports: Mutex<HashMap<u32, Arc<Port>>>,
+    pub ports: Mutex<HashMap<u32, Arc<Port>>>,
     next_port: std::sync::atomic::AtomicU32,
-    peers: Mutex<HashMap<Vec<u8>, fi_addr_t>>,
-    places: Mutex<HashMap<fi_addr_t, SocketAddr>>,
+    pub peers: Mutex<HashMap<Vec<u8>, fi_addr_t>>,
+    pub places: Mutex<HashMap<fi_addr_t, SocketAddr>>,
     requests: Mutex<HashMap<u64, Asked>>,
     next_request: AtomicU64,
     /// Handshake frames libfabric has not taken yet.
     waiting: Mutex<VecDeque<Waiting>>,
     /// Requests that were sent and not answered yet.
-    unanswered: Mutex<Vec<Unanswered>>,
-    /// Whether the fabric's ports are TCP ports, so that a knock tells whether anybody is there.
-    over_tcp: bool,
+    pub unanswered: Mutex<Vec<Unanswered>>,
+    /// The device's own address.
+    ip: Option<IpAddr>,
+    /// How peers find each other; `None` where the fabric's ports are TCP's, so that its addresses are all they need, and
+    /// a knock tells whether anybody is there.
+    pub finder: Option<Finder>,
+    /// Endpoints of this process that this one's fabric has mapped.
+    pub kept: Mutex<Vec<Arc<Port>>>,
 }
 
 /// A request that was sent: whether anybody is there still is asked from time to time.
-struct Unanswered {
-    chan: u32,
-    dest: fi_addr_t,
-    next: Instant,
+pub struct Unanswered {
+    pub chan: u32,
+    pub dest: fi_addr_t,
+    pub next: Instant,
 }
 
 /// A handshake frame libfabric has not taken yet.
@@ -97,11 +105,14 @@ struct Asked {
 }
 
 /// A channel number nobody has.
-const NOBODYS: u32 = u32::MAX;
+pub const NOBODYS: u32 = u32::MAX;
 
 impl Datagrams {
     pub fn open(fabric: &Arc<Fabric>, regions: &Regions) -> Result<Datagrams, Failure> {
-        let info = fabric.info.copy_of(fabric.info.first())?;
+        let info = match fabric.maps_peers().then(|| segments::name(regions.random())).flatten() {
+            Some(name) => fabric.info.at(&name)?,
+            None => fabric.info.copy_of(fabric.info.first())?,
+        };
         let main = Port::open(fabric, regions, info, (0, 0, FRAMES_IN))?;
         let mut room = [0u8; crate::address::ROOM];
         let mut len = room.len();
@@ -110,6 +121,13 @@ impl Datagrams {
         fabric.check("fi_getname", result)?;
         let name = Raw::new(&room[..len.min(room.len())])
             .ok_or_else(|| Failure::new(Status::NOT_SUPPORTED, "the fabric's addresses are too long"))?;
+        let finder = match fabric.is_over_tcp() {
+            true => None,
+            false => Some(Finder::open(fabric, &name, regions.random())?),
+        };
+        if fabric.maps_peers() {
+            meeting::introduce(&name, &main);
+        }
         let out = slots(FRAMES_OUT, Role::FrameOut, 0);
         let mr = registered(fabric, regions, &out)?;
         Ok(Datagrams {
@@ -129,7 +147,9 @@ impl Datagrams {
             next_request: AtomicU64::new(0),
             waiting: Mutex::default(),
             unanswered: Mutex::default(),
-            over_tcp: fabric.is_over_tcp(),
+            ip: fabric.ip(),
+            finder,
+            kept: Mutex::default(),
         })
     }
 
@@ -142,35 +162,13 @@ impl Datagrams {
         Link { ep: self.main.ep, dest, datagrams: true, framed: false, tag_out: 0, tag_in }
     }
 
-    /// The table's number for an address, entered when it is new.
-    fn peer(&self, fabric: &Fabric, addr: &Raw) -> Result<fi_addr_t, Failure> {
-        let mut peers = self.peers.lock();
-        if let Some(known) = peers.get(addr.bytes()) {
-            return Ok(*known);
-        }
-        if peers.len() >= MAX_PEERS {
-            return Err(Failure::new(
-                Status::NO_RESOURCE,
-                format!("{MAX_PEERS} peers are known, the most there can be"),
-            ));
-        }
-        let number = fabric.add_peer(addr)?;
-        peers.insert(addr.bytes().to_vec(), number);
-        if let Some(place) = addr.socket() {
-            self.places.lock().insert(number, place);
-        }
-        Ok(number)
-    }
-
-    /// Where a peer is, if that is an internet address.
-    fn place(&self, dest: fi_addr_t) -> Option<SocketAddr> {
-        self.places.lock().get(&dest).copied()
-    }
-
     /// Asks a silent peer for a sign of life. If nobody is there the connection is over as soon as that is known.
     pub fn ask_for_life(&self, dev: &Dev, chan: u32, dest: fi_addr_t, (to, secret): (u32, u64)) {
+        if let (Some(finder), Some(door)) = (&self.finder, self.place(dest)) {
+            finder.knock(chan, door);
+        }
         if self.waiting.lock().iter().any(|waiting| waiting.chan == chan) {
-            return;
+            return dev.hurry();
         }
         let body = Body::Bell { bell: Bell::Ping, payload: [0; PAYLOAD] };
         self.send_soon(dest, &Frame { to, secret, arg: 0, body }, chan, self.place(dest));
@@ -185,13 +183,21 @@ impl Datagrams {
         to: SocketAddr,
         param: &ConnectParam<'_>,
     ) -> Result<(), Failure> {
-        let dest = self.peer(&dev.fabric, &Raw::from(to))?;
+        let dest = match self.finder {
+            Some(_) => FI_ADDR_UNSPEC,
+            None => self.peer(&dev.fabric, &Raw::from(to), Some(to))?,
+        };
         st.link = Some(self.link(dest, chan));
         st.local_port = port_of_chan(chan.id);
         chan.start_recvs(st);
         let hello = chan.hello(st, Kind::Request, param.qos);
         st.phase = Phase::Connecting;
-        let body = Body::Hello { name: self.name.bytes(), hello, data: param.data };
+        if let Some(finder) = &self.finder {
+            finder.ask(chan.id, to, hello, param.data);
+            dev.hurry();
+            return Ok(());
+        }
+        let body = Body::Hello { name: self.name(), hello, data: param.data };
         self.send_soon(dest, &Frame { to: 0, secret: 0, arg: 0, body }, chan.id, Some(to));
         // Until the peer says where it is itself. Its port may be closed once the request was seen, so that it heard the
         // request is given plenty of time to arrive: a closed port says nothing of the peer. Only one that ended between
@@ -236,7 +242,7 @@ impl Datagrams {
     }
 
     fn answer(&self, asked: &Asked, hello: Hello, data: &[u8], chan: u32) {
-        let body = Body::Hello { name: self.name.bytes(), hello, data };
+        let body = Body::Hello { name: self.name(), hello, data };
         let frame = Frame { to: asked.hello.chan, secret: asked.hello.page, arg: 0, body };
         self.send_soon(asked.from, &frame, chan, None);
     }
@@ -249,8 +255,17 @@ impl Datagrams {
         }
     }
 
-    pub fn listen(&self, dev: &Arc<Dev>, at: &Raw, user: u64) -> Result<(Arc<Port>, u64), Failure> {
-        let info = dev.fabric.info.at(at)?;
+    /// Listens at a port, or any; which, and the endpoint there, if the fabric has one there.
+    pub fn listen(
+        &self,
+        dev: &Arc<Dev>,
+        at: SocketAddr,
+        user: u64,
+    ) -> Result<(Option<Arc<Port>>, u64), Failure> {
+        if let Some(finder) = &self.finder {
+            return finder.listen(at.port(), user).map(|port| (None, port.into()));
+        }
+        let info = dev.fabric.info.at(&Raw::from(at))?;
         let id = self.next_port.fetch_add(1, Ordering::Relaxed);
         let port = Port::open(&dev.fabric, &dev.regions, info, (id, user, PORT_FRAMES_IN))?;
         let number = port.port.load(Ordering::Relaxed);
@@ -259,17 +274,23 @@ impl Datagrams {
         }
         self.ports.lock().insert(id, port.clone());
         dev.hurry();
-        Ok((port, number))
+        Ok((Some(port), number))
     }
 
-    pub fn close_port(&self, port: &Arc<Port>) {
+    pub fn close_port(&self, port: Option<&Arc<Port>>, number: u64) {
+        if let (Some(finder), Ok(number)) = (&self.finder, u16::try_from(number)) {
+            return finder.close(number);
+        }
+        let Some(port) = port else { return };
         self.ports.lock().remove(&port.id);
         port.close();
     }
 
     /// Whether no frame waits for libfabric to take it, and no request for an answer.
     pub fn is_idle(&self) -> bool {
-        self.waiting.lock().is_empty() && self.unanswered.lock().is_empty()
+        self.waiting.lock().is_empty()
+            && self.unanswered.lock().is_empty()
+            && self.finder.as_ref().is_none_or(Finder::is_idle)
     }
 
     /// Whether a thread may sleep on the descriptors of all ports.
@@ -286,9 +307,10 @@ impl Datagrams {
         for asked in asked {
             self.answer(&asked, refusal(Kind::Refuse), &[], 0);
         }
-        // What was said last still goes, for a bounded time.
+        // What was said last still goes, for a bounded time: with the endpoint goes what libfabric has not sent.
         let deadline = Instant::now() + LAST_WORDS;
-        while !self.waiting.lock().is_empty() && Instant::now() < deadline {
+        let speaks = || !self.waiting.lock().is_empty() || self.out.lock().free.len() < FRAMES_OUT as usize;
+        while speaks() && Instant::now() < deadline {
             self.look_after(dev);
             dev.progress_now();
             std::thread::yield_now();
@@ -298,7 +320,7 @@ impl Datagrams {
     }
 
     /// Queues a handshake frame; it goes when libfabric takes it.
-    fn send_soon(&self, dest: fi_addr_t, frame: &Frame<'_>, chan: u32, to: Option<SocketAddr>) {
+    pub fn send_soon(&self, dest: fi_addr_t, frame: &Frame<'_>, chan: u32, to: Option<SocketAddr>) {
         let mut bytes = [0; FRAME];
         if let Some(len) = frame.encode(&mut bytes) {
             let bytes = bytes[..len].to_vec();
@@ -331,6 +353,9 @@ impl Datagrams {
                 done += 1;
             }
         }
+        if let Some(finder) = &self.finder {
+            done += self.look_after_finding(dev, finder);
+        }
         self.ask_the_silent(dev);
         let count = self.waiting.lock().len();
         for _ in 0..count {
@@ -359,45 +384,18 @@ impl Datagrams {
         done
     }
 
-    /// Sends a frame without meaning to where an answer is waited for: it does not go if nobody is there any more.
-    fn ask_the_silent(&self, dev: &Dev) {
-        let now = Instant::now();
-        let mut unanswered = self.unanswered.lock();
-        unanswered.retain_mut(|asked| {
-            let Some(chan) = dev.chan(asked.chan) else { return false };
-            // Its lock may be held by who waits for this one; another look comes.
-            if chan.state.try_lock().is_some_and(|st| st.phase != Phase::Connecting) {
-                return false;
-            }
-            if now >= asked.next {
-                asked.next = now + ASK_AGAIN;
-                let body = Body::Bell { bell: Bell::Ping, payload: [0; PAYLOAD] };
-                let frame = Frame { to: NOBODYS, secret: 0, arg: 0, body };
-                self.send_soon(asked.dest, &frame, asked.chan, self.place(asked.dest));
-            }
-            true
-        });
-        if !unanswered.is_empty() {
-            dev.tick();
-        }
-    }
-
     /// libfabric says "again" while it connects, and goes on saying so when nobody is there. Why there will be no
     /// connection, if that is known.
     fn knock(&self, waiting: &mut Waiting) -> Option<Errno> {
-        let waited = waiting.since.elapsed();
         let to = waiting.to?;
-        if !self.over_tcp {
-            return (waited > NOBODY).then_some(libc::ECONNREFUSED);
-        }
-        if waiting.knock.is_none() && waited > KNOCK {
-            waiting.knock = Some(Knock::begin(to));
+        if waiting.knock.is_none() && waiting.since.elapsed() > KNOCK {
+            waiting.knock = Some(Knock::begin(self.ip, to));
         }
         waiting.knock.as_mut().and_then(Knock::look)
     }
 
     /// A frame of this channel could not be delivered.
-    fn gave_up(&self, dev: &Dev, chan: u32, errno: Errno) {
+    pub fn gave_up(&self, dev: &Dev, chan: u32, errno: Errno) {
         let Some(chan) = dev.chan(chan) else { return };
         let mut st = chan.lock();
         let kind = match st.phase {
@@ -426,6 +424,9 @@ impl Datagrams {
             context: slot.context.as_ptr(),
             data: 0,
         };
+        if let Some(finder) = &self.finder {
+            finder.speaks();
+        }
         // SAFETY: the slot is libfabric's until the completion.
         let result = unsafe { fi_tsendmsg(self.main.ep, &msg, FI_COMPLETION) };
         if result != 0 {
@@ -480,7 +481,7 @@ impl Datagrams {
         if let Body::Hello { name, hello, data } = frame.body
             && hello.kind == Kind::Request
         {
-            return self.on_request(dev, port, name, hello, data);
+            return self.on_request(dev, port, &frame, (name, hello, data));
         }
         let Some(chan) = dev.chan(frame.to).filter(|chan| chan.secret == frame.secret) else {
             return self.answer_for_the_dead(dev, &frame);
@@ -493,28 +494,35 @@ impl Datagrams {
         }
     }
 
-    fn on_request(&self, dev: &Dev, port: &Port, name: &[u8], hello: Hello, data: &[u8]) {
-        let Some(from) = Raw::new(name).filter(|raw| raw.bytes().len() == self.name.bytes().len()) else {
+    fn on_request(
+        &self,
+        dev: &Dev,
+        port: &Port,
+        frame: &Frame<'_>,
+        (name, hello, data): (&[u8], Hello, &[u8]),
+    ) {
+        if self.finder.as_ref().is_some_and(|finder| frame.secret != finder.token) {
+            tracing::warn!("a request that was meant for another device is dropped");
             return;
-        };
-        let number = match self.peer(&dev.fabric, &from) {
-            Ok(number) => number,
+        }
+        let (number, place) = match self.named(&dev.fabric, name) {
+            Ok(named) => named,
             Err(failure) => {
                 tracing::warn!(%failure, "a request from nowhere is dropped");
                 return;
             }
         };
-        let asked = Asked { hello, from: number, port: port.port.load(Ordering::Relaxed) };
-        if port.id == 0 || self.requests.lock().len() >= MAX_REQUESTS {
+        let listens = self.port_for(port, frame);
+        let asked = Asked { hello, from: number, port: listens.map_or(0, |(_, port)| port) };
+        let Some((user, _)) = listens.filter(|_| self.requests.lock().len() < MAX_REQUESTS) else {
             return self.answer(&asked, refusal(Kind::Refuse), &[], 0);
-        }
+        };
         let request = self.next_request.fetch_add(1, Ordering::Relaxed) + 1;
-        let peer = from.socket();
-        let mut event = Event::new(EventKind::REQUEST, port.user).with_data(data);
+        let mut event = Event::new(EventKind::REQUEST, user).with_data(data);
         event.request = request;
         event.port = asked.port;
         event.qos = hello.qos;
-        event.peer = peer.map_or(SockAddr::UNSPECIFIED, |peer| SockAddr::from(peer.ip()));
+        event.peer = place.map_or(SockAddr::UNSPECIFIED, |place| SockAddr::from(place.ip()));
         event.peer_port = port_of_chan(hello.chan);
         self.answer(&asked, refusal(Kind::Heard), &[], 0);
         self.requests.lock().insert(request, asked);
@@ -530,10 +538,8 @@ impl Datagrams {
         }
         match hello.kind {
             Kind::Accept => {
-                let number = Raw::new(name)
-                    .filter(|raw| raw.bytes().len() == self.name.bytes().len())
-                    .and_then(|raw| self.peer(&dev.fabric, &raw).ok());
-                let (Some(number), Some(link)) = (number, &mut st.link) else {
+                let number = self.named(&dev.fabric, name).ok();
+                let (Some((number, _)), Some(link)) = (number, &mut st.link) else {
                     return chan.end(st, EventKind::REFUSED, &[], None);
                 };
                 link.dest = number;
@@ -544,10 +550,7 @@ impl Datagrams {
             }
             Kind::Heard => {
                 // The port may be closed before the answer comes; the device itself is there as long as the peer.
-                let raw = Raw::new(name).filter(|raw| raw.bytes().len() == self.name.bytes().len());
-                if let Some(raw) = raw
-                    && let Ok(dest) = self.peer(&dev.fabric, &raw)
-                {
+                if let Ok((dest, _)) = self.named(&dev.fabric, name) {
                     let next = Instant::now() + ASK_AGAIN;
                     let mut unanswered = self.unanswered.lock();
                     unanswered.retain(|asked| asked.chan != chan.id);
@@ -570,10 +573,7 @@ impl Datagrams {
     }
 
     fn turn_down(&self, dev: &Dev, name: &[u8], hello: &Hello) {
-        let number = Raw::new(name)
-            .filter(|raw| raw.bytes().len() == self.name.bytes().len())
-            .and_then(|raw| self.peer(&dev.fabric, &raw).ok());
-        if let Some(dest) = number {
+        if let Ok((dest, _)) = self.named(&dev.fabric, name) {
             let body = Body::Bell { bell: Bell::Bye, payload: [0; PAYLOAD] };
             self.send_soon(dest, &Frame { to: hello.chan, secret: hello.page, arg: 1, body }, 0, None);
             dev.tick();
@@ -581,12 +581,10 @@ impl Datagrams {
     }
 }
 
-/// When to knock at a port libfabric does not get through to, when to give up on one that cannot be knocked at, and when
-/// on any frame. A listener takes milliseconds to make, and there are programs that say where they listen before they do.
+/// When to knock at a port libfabric does not get through to, and when to give up on any frame. A listener takes milliseconds to make, and there are programs that say where they listen before they do.
 const KNOCK: Duration = Duration::from_millis(60);
-const NOBODY: Duration = Duration::from_secs(1);
 const HEARD: Duration = Duration::from_secs(3);
-const ASK_AGAIN: Duration = Duration::from_millis(300);
+pub const ASK_AGAIN: Duration = Duration::from_millis(300);
 const LAST_WORDS: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -596,7 +594,7 @@ pub fn port_of_chan(chan: u32) -> u64 {
 }
 
 /// Peers a device may have met.
-const MAX_PEERS: usize = 1 << 16;
+pub const MAX_PEERS: usize = 1 << 16;
 
 /// Requests that may wait for an answer.
 const MAX_REQUESTS: usize = 4096;
@@ -646,7 +644,8 @@ mod tests {
         let dev = device.dev();
         let datagrams = dev.datagrams.as_ref().expect("datagrams");
         let at: SocketAddr = "127.0.0.1:0".parse().expect("an address");
-        let (port, _) = datagrams.listen(dev, &Raw::from(at), 1).expect("a port");
+        let (port, _) = datagrams.listen(dev, at, 1).expect("a port");
+        let port = port.expect("an endpoint");
         let hello = Hello {
             kind: Kind::Request,
             chan: 1,
@@ -679,6 +678,6 @@ mod tests {
         let asked = datagrams.requests.lock().len();
         assert!(asked > 0 && asked <= MAX_REQUESTS, "{asked} requests are kept");
         assert!(dev.chans.lock().is_empty());
-        datagrams.close_port(&port);
+        datagrams.close_port(Some(&port), 0);
     }
 }

@@ -30,6 +30,7 @@ use crate::params::{Endpoint, Params, Progress};
 use crate::progress::Reader;
 use crate::queue::{Que, WATCHERS};
 use crate::srq::Shared;
+use crate::ticker::Ticker;
 use crate::windows::Windows;
 use crate::wire::{HELLO, MAX_CHANS, SHORT_DATA, SHORT_HELLO};
 
@@ -50,7 +51,7 @@ pub struct Dev {
     /// Channels the engine closed.
     closed: Mutex<Vec<u32>>,
     next_chan: AtomicU32,
-    open_chans: AtomicU32,
+    pub open_chans: AtomicU32,
     open_queues: AtomicU32,
     open_srqs: AtomicU32,
     /// Queues whose sleepers the fabric wakes.
@@ -61,7 +62,9 @@ pub struct Dev {
     /// One of them waits for the next poll that finds nothing.
     more: AtomicBool,
     /// Counts polls of queues, so that the event thread sees whether it is needed.
-    polls: AtomicU64,
+    pub polls: AtomicU64,
+    /// Looks at the fabric where that wakes nobody.
+    pub ticker: Ticker,
     wait: Waiting,
 }
 
@@ -87,7 +90,7 @@ const EVENTS: u64 = 3;
 const COMPLETIONS: u64 = 4;
 
 /// How often the event thread looks while applications poll, and so keep it from being woken by the fabric.
-const TICK_TIME: Duration = Duration::from_millis(1);
+pub const TICK_TIME: Duration = Duration::from_millis(1);
 
 /// Polls since the last look that show that a thread does nothing else; then the most ticks to the next one, and how many
 /// in a row are left to that thread.
@@ -140,15 +143,24 @@ impl FabricDevice {
             listed: Mutex::new(VecDeque::with_capacity(64)),
             more: AtomicBool::new(false),
             polls: AtomicU64::new(0),
+            ticker: Ticker::default(),
             wait: Waiting::new(&fabric).map_err(|error| Failure::os("descriptors of a device", &error))?,
             fabric,
             params,
         });
+        if let Some(fd) = dev.datagrams.as_ref().and_then(Datagrams::wait) {
+            dev.wake_on(fd).map_err(|error| Failure::os("a descriptor of a device", &error))?;
+        }
         if let Some(time) = dev.params.keepalive {
             let _ = dev.wait.keepalive.set(dev.look_interval(time));
         }
         if dev.params.progress == Progress::Tick {
             dev.tick();
+        }
+        if !dev.fabric.wakes() {
+            dev.ticker
+                .start(&dev)
+                .map_err(|error| Failure::os("a thread that looks at the fabric", &error))?;
         }
         dev.hurry();
         Ok(FabricDevice(dev))
@@ -265,16 +277,6 @@ impl Dev {
 
     pub fn has_more_to_do(&self) -> bool {
         self.more.load(Ordering::Relaxed)
-    }
-
-    /// Whether a thread may sleep on the fabric's descriptors; `false`: there is something to read.
-    pub fn may_wait(&self) -> bool {
-        // libfabric changes the set of sockets while it is read.
-        let _reading = self.reader.lock();
-        self.fabric.may_wait_for_completions() && {
-            self.fabric.watch();
-            true
-        }
     }
 
     /// Somebody begins or ceases to rely on being woken by the fabric.
@@ -453,6 +455,9 @@ impl Dev {
             }
             return self.tick();
         }
+        if !self.fabric.wakes() {
+            return;
+        }
         let ports_quiet = self.datagrams.as_ref().is_none_or(|datagrams| datagrams.may_wait(&self.fabric));
         if !ports_quiet || !self.may_wait() || !self.fabric.may_wait_for_events() {
             return self.wait.bell.signal();
@@ -579,6 +584,8 @@ impl Dev {
         };
         let chan = Chan::new(self, id, attr, queues, srq, page, frames)?;
         chans.insert(id, chan.clone());
+        drop(chans);
+        self.look_from_now_on();
         Ok(chan)
     }
 
@@ -588,6 +595,7 @@ impl Dev {
     }
 
     fn shut_down(&self) {
+        self.ticker.stop();
         self.connector.shut_down(self);
         if let Some(datagrams) = &self.datagrams {
             datagrams.shut_down(self);

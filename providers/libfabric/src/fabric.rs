@@ -21,6 +21,7 @@ use crate::cq::{Cq, Wait};
 use crate::endpoint::MAX_INJECT;
 use crate::framed::{FRAMES_IN, FRAMES_OUT};
 use crate::params::{Endpoint, Family, Params, Progress};
+use crate::place;
 use crate::status;
 use crate::wire::{Head, PAYLOAD};
 
@@ -50,7 +51,19 @@ impl Info {
     /// What the library offers for these parameters, the likeliest first.
     pub fn ask(library: &'static Library, params: &Params) -> Result<Info, Failure> {
         // Atomic operations are taken where they are to be had.
-        Info::ask_for(library, params, FI_ATOMIC, 0).or_else(|_| Info::ask_for(library, params, 0, 0))
+        let offered =
+            Info::ask_for(library, params, FI_ATOMIC, 0).or_else(|_| Info::ask_for(library, params, 0, 0));
+        // Where addresses are not the internet's, the device's own says where it is to be found by TCP, and a fabric that
+        // was told it took it for a name of its own format.
+        let nameless = Params { address: None, ..params.clone() };
+        match &offered {
+            Ok(info) if params.address.is_none() || is_internet(info.first().addr_format) => offered,
+            Err(_) if params.address.is_none() => offered,
+            _ => match Info::ask(library, &nameless) {
+                Ok(info) if !is_internet(info.first().addr_format) => Ok(info),
+                _ => offered,
+            },
+        }
     }
 
     /// The same of what has `caps` and completes requests with `op_flags` besides.
@@ -124,6 +137,7 @@ impl Info {
     pub fn choose(&self, params: &Params) -> Result<Info, Failure> {
         let fits = |info: &&fi_info| match (params.family, ip_of(info)) {
             (Family::Any, _) => true,
+            _ if !is_internet(info.addr_format) => true,
             (Family::V4, Some(ip)) => ip.is_ipv4(),
             (Family::V6, Some(ip)) => ip.is_ipv6(),
             (_, None) => false,
@@ -247,7 +261,12 @@ pub fn ip_of(info: &fi_info) -> Option<IpAddr> {
     raw_of(info.src_addr, info.src_addrlen)?.socket().map(|socket| socket.ip())
 }
 
-fn link_local(ip: IpAddr) -> bool {
+/// Whether addresses of this format are the internet's.
+fn is_internet(format: u32) -> bool {
+    matches!(format, FI_SOCKADDR | FI_SOCKADDR_IN | FI_SOCKADDR_IN6)
+}
+
+pub(crate) fn link_local(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(v4) => v4.is_link_local(),
         IpAddr::V6(v6) => v6.segments()[0] & 0xFFC0 == 0xFE80,
@@ -265,6 +284,8 @@ pub struct Limits {
     /// Writes may complete when their bytes are in the peer's memory, rather than on their way.
     pub delivery: bool,
     pub atomics: bool,
+    /// What the fabric keeps in order (`FI_ORDER_*`).
+    pub order: u64,
     /// Immediate data is too little for the books of a connection, or uses a receive: frames hold them.
     pub framed: bool,
     /// Messages up to this length may be copied by the call that sends them.
@@ -296,6 +317,8 @@ pub struct Fabric {
     pub av: *mut fid_av,
     /// -1 without an event queue.
     pub eq_fd: RawFd,
+    /// The device's own address, by which peers find it.
+    ip: Option<IpAddr>,
 }
 
 // SAFETY: opened with FI_THREAD_SAFE: every call may be made from any thread, concurrently. What the manual asks
@@ -314,10 +337,27 @@ impl Fabric {
         if limits.framed {
             info.fit_to_frames();
         }
-        limits.delivery = Info::ask_for(library, params, 0, FI_DELIVERY_COMPLETE).is_ok();
+        let named = Params {
+            address: params.address.filter(|_| is_internet(info.first().addr_format)),
+            ..params.clone()
+        };
+        limits.delivery = Info::ask_for(library, &named, 0, FI_DELIVERY_COMPLETE).is_ok();
+        if limits.order & FI_ORDER_SAW == 0 && !limits.delivery {
+            let message = format!(
+                "{}: fabric {:?} neither keeps messages behind writes (FI_ORDER_SAW) nor says when a write has arrived \
+                 (FI_DELIVERY_COMPLETE)",
+                params.ia_name, params.fabric
+            );
+            return Err(Failure::new(Status::NOT_SUPPORTED, message));
+        }
+        let ip = match is_internet(info.first().addr_format) {
+            true => ip_of(info.first()),
+            false => params.address.or_else(|| place::first_address(params.family)),
+        };
         let mut this = Fabric {
             library,
             info,
+            ip,
             limits,
             fabric: ptr::null_mut(),
             domain: ptr::null_mut(),
@@ -379,10 +419,13 @@ impl Fabric {
     }
 
     fn open_queues(&mut self, params: &Params) -> Result<(), Failure> {
-        self.far = Cq::open(self, CQ_SIZE, FI_WAIT_FD)?;
-        if params.endpoint == Endpoint::Msg && params.progress == Progress::Auto {
+        self.far = match params.progress {
+            Progress::Auto => Cq::open(self, CQ_SIZE)?,
+            Progress::Tick => Cq::open_with(self, CQ_SIZE, FI_WAIT_NONE)?,
+        };
+        if params.endpoint == Endpoint::Msg && params.progress == Progress::Auto && self.wakes() {
             // Fabrics without this kind say so.
-            self.near = Cq::open(self, CQ_SIZE, FI_WAIT_POLLFD).ok();
+            self.near = Cq::open_with(self, CQ_SIZE, FI_WAIT_POLLFD).ok();
         }
         Ok(())
     }
@@ -399,6 +442,12 @@ impl Fabric {
         check(self.library, what, result)
     }
 
+    /// Whether the fabric maps memory of its peers, all on this host.
+    pub fn maps_peers(&self) -> bool {
+        // SAFETY: an entry of the library's has all attributes.
+        unsafe { (*self.info.first().ep_attr).protocol == FI_PROTO_SHM }
+    }
+
     /// Whether a port of the fabric is a TCP port.
     pub fn is_over_tcp(&self) -> bool {
         // SAFETY: an entry of the library's has all attributes.
@@ -406,9 +455,14 @@ impl Fabric {
         ["tcp", "net", "sockets"].contains(&name.split(';').next().unwrap_or_default())
     }
 
-    /// The device's own address, if it is of the internet.
+    /// The device's own address, by which peers find it: the fabric's, or where those are of another kind, the host's.
     pub fn ip(&self) -> Option<IpAddr> {
-        ip_of(self.info.first())
+        self.ip
+    }
+
+    /// Whether the fabric wakes who sleeps on its queues.
+    pub fn wakes(&self) -> bool {
+        self.far.wait_fd().is_some()
     }
 
     /// The descriptor of the event queue.
@@ -434,7 +488,7 @@ impl Fabric {
         }
     }
 
-    /// Whether a thread may sleep on the completion queues' descriptors now; `false`: read first.
+    /// Whether a thread may sleep on the completion queues' descriptors now; `false`: read first. Only where there are any.
     pub fn may_wait_for_completions(&self) -> bool {
         self.queues().all(|queue| self.may_wait(queue.cq.cast()))
     }
@@ -579,5 +633,6 @@ fn limits_of(info: &fi_info, params: &Params) -> Result<Limits, Failure> {
         delivery: false,
         atomics: false,
         inject: tx.inject_size.min(MAX_INJECT),
+        order: tx.msg_order,
     })
 }

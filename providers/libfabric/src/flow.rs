@@ -284,6 +284,9 @@ impl Chan {
         if request.flags.contains(PostFlag::FENCE) && st.reads > 0 {
             return Err(Blocked::Waits);
         }
+        if st.writes > 0 && self.must_follow_writes(st, &request) {
+            return Err(Blocked::Waits);
+        }
         match request.opcode {
             Opcode::SEND | Opcode::SEND_IMM => self.start_message(st, count, &request)?,
             Opcode::WRITE_IMM if request.len == 0 => self.start_message(st, count, &request)?,
@@ -412,6 +415,8 @@ impl Chan {
         }
         if request.is_read() {
             st.reads += 1;
+        } else {
+            st.writes += 1;
         }
         self.started(st, count);
         Ok(())
@@ -540,8 +545,15 @@ impl Chan {
         match error {
             // The first of two; the other may be waiting for room.
             None if slot.pieces > 0 => {}
-            None if slot.stage == Stage::Writing => slot.stage = Stage::Announce,
-            None => slot.stage = Stage::Done,
+            None if slot.stage == Stage::Writing => {
+                slot.stage = Stage::Announce;
+                st.writes = st.writes.saturating_sub(1);
+            }
+            None => {
+                let wrote = slot.opcode == Opcode::WRITE;
+                slot.stage = Stage::Done;
+                st.writes = st.writes.saturating_sub(wrote.into());
+            }
             Some(errno) => {
                 let was_begun = slot.stage == Stage::Writing || slot.stage == Stage::Queued;
                 slot.stage = Stage::Done;

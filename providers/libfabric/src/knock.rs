@@ -1,51 +1,81 @@
 //! Whether anybody is at a TCP port. Datagram fabrics over TCP answer "again" as long as they try to connect, whatever
-//! became of the last try; the system says what became of it.
+//! became of the last try, and others do not even notice that a peer's process ended; the system says what became of it.
 
-use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
 
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::endpoint::Errno;
+use crate::seek::connect;
 
 /// A connection made only to learn whether one can be made.
-pub struct Knock(Option<OwnedFd>);
+pub struct Knock {
+    socket: Result<TcpStream, Errno>,
+    since: Instant,
+}
+
+/// What is behind a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Door {
+    Unknown,
+    Answered,
+    Nobody(Errno),
+}
+
+/// A port that neither answers nor refuses for so long is left alone.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Knock {
-    /// Begins to connect.
-    pub fn begin(to: SocketAddr) -> Knock {
-        let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None).ok();
-        if let Some(socket) = &socket {
-            // What becomes of it is read off the socket.
-            let _ = rustix::net::connect(socket, &to);
+    /// Begins to connect, from an address of this host's, if one is given.
+    pub fn begin(from: Option<IpAddr>, to: SocketAddr) -> Knock {
+        Knock { socket: connect(from, to), since: Instant::now() }
+    }
+
+    /// Whether it may still learn something.
+    pub fn is_young(&self) -> bool {
+        self.since.elapsed() < PATIENCE
+    }
+
+    /// What is known.
+    pub fn door(&mut self) -> Door {
+        let socket = match &self.socket {
+            Ok(socket) => socket,
+            Err(errno) => return Door::Nobody(*errno),
+        };
+        match socket.take_error() {
+            Ok(None) => {}
+            Ok(Some(error)) | Err(error) => {
+                return Door::Nobody(error.raw_os_error().unwrap_or(libc::ECONNREFUSED));
+            }
         }
-        Knock(socket)
+        let mut look = [PollFd::new(socket, PollFlags::OUT)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        match poll(&mut look, Some(&now)) {
+            Ok(1) if look[0].revents() == PollFlags::OUT => Door::Answered,
+            _ => Door::Unknown,
+        }
     }
 
     /// Why nobody answers, once that is known.
     pub fn look(&mut self) -> Option<Errno> {
-        let socket = self.0.as_ref()?;
-        match rustix::net::sockopt::socket_error(socket) {
-            Ok(Ok(())) => None,
-            Ok(Err(errno)) | Err(errno) => Some(errno.raw_os_error()),
+        match self.door() {
+            Door::Nobody(errno) => Some(errno),
+            _ => None,
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
-
     use super::*;
 
-    fn outcome(to: SocketAddr, within: Duration) -> Option<Errno> {
-        let mut knock = Knock::begin(to);
+    fn outcome(to: SocketAddr, within: Duration) -> Door {
+        let mut knock = Knock::begin(None, to);
         let deadline = Instant::now() + within;
         loop {
-            match knock.look() {
-                None if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(1)),
+            match knock.door() {
+                Door::Unknown if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(1)),
                 seen => return seen,
             }
         }
@@ -55,8 +85,8 @@ mod tests {
     fn a_port_with_and_without_a_listener() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let at = listener.local_addr().expect("its address");
-        assert_eq!(outcome(at, Duration::from_millis(50)), None);
+        assert_eq!(outcome(at, Duration::from_secs(20)), Door::Answered);
         drop(listener);
-        assert_eq!(outcome(at, Duration::from_secs(5)), Some(libc::ECONNREFUSED));
+        assert_eq!(outcome(at, Duration::from_secs(20)), Door::Nobody(libc::ECONNREFUSED));
     }
 }

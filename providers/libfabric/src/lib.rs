@@ -18,7 +18,8 @@
 //! # Who makes progress
 //! Whoever polls a queue; a blocked waiter is woken by the fabric's descriptor. While nobody polls, the event thread is
 //! woken by the same descriptor; while somebody does, it looks every millisecond instead of being woken by every
-//! message. That tick is the whole cost: about 1000 short wakes a second and device, only while applications poll.
+//! message. That tick is the whole cost: about 1000 short wakes a second and device, only while applications poll. A
+//! fabric whose queues wake nobody is looked at by a thread of the device's own (`ticker.rs`).
 //!
 //! `docs/libfabric.md` describes all parameters, the handshake, and what was tried.
 
@@ -28,25 +29,34 @@ mod channel;
 mod connect;
 mod cq;
 mod datagrams;
+mod desk;
 mod device;
 mod endpoint;
 mod events;
 mod fabric;
+mod finder;
 mod flow;
 mod framed;
 mod frames;
+mod inquiry;
 mod knock;
 mod listener;
+mod meeting;
 mod memory;
+mod order;
 mod owner;
 mod params;
+mod place;
 mod port;
 mod probe;
 mod progress;
 mod queue;
 mod revoke;
+mod seek;
+mod segments;
 mod srq;
 mod status;
+mod ticker;
 mod windows;
 mod wire;
 mod work;

@@ -1,4 +1,4 @@
-//! Where peers knock: a passive endpoint, or with datagrams an endpoint at the port's address.
+//! Where peers knock: a passive endpoint, or with datagrams an endpoint at the port's address, or a socket where they ask.
 
 use std::net::SocketAddr;
 use std::ptr;
@@ -24,7 +24,7 @@ pub struct FabricListener {
 
 enum How {
     Passive(*mut fid_pep),
-    Datagrams(Arc<Port>),
+    Datagrams(Option<Arc<Port>>),
 }
 
 // SAFETY: a pointer to a thread-safe object, closed once.
@@ -36,7 +36,7 @@ impl FabricListener {
     pub(crate) fn open(dev: &Arc<Dev>, port: u64, user: u64) -> Result<FabricListener, Failure> {
         let Some(ip) = dev.fabric.ip() else {
             let message = format!(
-                "{}: fabric {:?} has no internet addresses, so nobody could find a port of it",
+                "{}: fabric {:?} has no internet address here, so nobody could find a port of it",
                 dev.params.ia_name, dev.params.fabric
             );
             return Err(Failure::new(Status::NOT_SUPPORTED, message));
@@ -45,13 +45,13 @@ impl FabricListener {
             let message = format!("{}: port {port}: at most 65535 is possible", dev.params.ia_name);
             return Err(Failure::new(Status::INVALID, message));
         };
-        let at = Raw::from(SocketAddr::new(ip, wanted));
+        let at = SocketAddr::new(ip, wanted);
         let closed = AtomicBool::new(false);
         if let Some(datagrams) = &dev.datagrams {
-            let (opened, port) = datagrams.listen(dev, &at, user)?;
+            let (opened, port) = datagrams.listen(dev, at, user)?;
             return Ok(FabricListener { dev: dev.clone(), port, how: How::Datagrams(opened), closed });
         }
-        let info = dev.fabric.info.at(&at)?;
+        let info = dev.fabric.info.at(&Raw::from(at))?;
         let fabric = &dev.fabric;
         let mut pep = ptr::null_mut();
         let what = || format!("{}: listen on port {port}", dev.params.ia_name);
@@ -90,7 +90,7 @@ impl Listener for FabricListener {
             How::Passive(pep) => self.dev.connector.close_listener(&self.dev, *pep),
             How::Datagrams(port) => {
                 if let Some(datagrams) = &self.dev.datagrams {
-                    datagrams.close_port(port);
+                    datagrams.close_port(port.as_ref(), self.port);
                 }
             }
         }

@@ -49,9 +49,9 @@ pub enum Family {
 /// Who makes a fabric progress that does not do it by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// Whoever polls; and while nobody does, the event thread, woken by the fabric.
+    /// Whoever polls; and while nobody does, the event thread, woken by the fabric if that wakes anybody.
     Auto,
-    /// The event thread looks every millisecond, always: for fabrics whose descriptor tells too little.
+    /// Threads of the device look every millisecond, always: for fabrics whose descriptor tells too little.
     Tick,
 }
 

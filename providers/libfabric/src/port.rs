@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use dat_plugin::Failure;
 use libfabric_sys::consts::*;
 use libfabric_sys::inline::*;
+use libfabric_sys::keeping_signals;
 use libfabric_sys::ops::Iovec;
 use libfabric_sys::types::*;
 use parking_lot::Mutex;
@@ -92,7 +93,7 @@ impl Port {
     ) -> Result<Arc<Port>, Failure> {
         let frames = slots(count, Role::FrameIn, id);
         let mr = registered(fabric, regions, &frames)?;
-        let own = if id == 0 { Cq::none() } else { Cq::open(fabric, 256, FI_WAIT_FD)? };
+        let own = if id == 0 { Cq::none() } else { Cq::open(fabric, 256)? };
         let cq = if id == 0 { fabric.far.cq } else { own.cq };
         let mut port = Port {
             id,
@@ -108,7 +109,8 @@ impl Port {
         };
         // SAFETY: open objects; `port` closes the endpoint if a later step fails.
         unsafe {
-            let made = fi_endpoint(fabric.domain, port.info.head, &mut port.ep, ptr::null_mut());
+            let made =
+                keeping_signals(|| fi_endpoint(fabric.domain, port.info.head, &mut port.ep, ptr::null_mut()));
             fabric.check("fi_endpoint", made)?;
             fabric.check("an endpoint's address table", fi_bind(port.ep.cast(), fabric.av.cast(), 0))?;
             let bound = fi_bind(port.ep.cast(), cq.cast(), FI_SEND | FI_RECV);

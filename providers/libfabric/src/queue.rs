@@ -93,7 +93,7 @@ impl Que {
     #[cold]
     fn decide(&self) {
         let first = self.watch.compare_exchange(UNDECIDED, BELL, Ordering::AcqRel, Ordering::Relaxed).is_ok();
-        if !first || !self.dev.may_watch() {
+        if !first || !self.dev.fabric.wakes() || !self.dev.may_watch() {
             return;
         }
         let watch = |fd| epoll::add(&self.all, fd, epoll::EventData::new_u64(1), epoll::EventFlags::IN);

@@ -97,6 +97,11 @@ impl Request {
         matches!(self.opcode, Opcode::READ | Opcode::FETCH_ADD | Opcode::CMP_SWAP)
     }
 
+    /// Whether its bytes are written to remote memory.
+    pub fn is_write(&self) -> bool {
+        matches!(self.opcode, Opcode::WRITE | Opcode::WRITE_IMM)
+    }
+
     /// Whether it names remote memory.
     pub fn is_one_sided(&self) -> bool {
         self.is_read() || matches!(self.opcode, Opcode::WRITE | Opcode::WRITE_IMM)
