@@ -11,11 +11,13 @@ use crate::leg::{Outcome, Report};
 use crate::{output, root};
 
 /// The rows, by the names of their reports, and the leg each comes from.
-const ROWS: [(&str, &str); 8] = [
+const ROWS: [(&str, &str); 10] = [
     ("loopback0", "conformance"),
     ("shm0", "conformance"),
     ("libfabric-tcp-msg", "libfabric"),
     ("libfabric-tcp-rdm", "libfabric"),
+    ("libfabric-udp-rdm", "libfabric"),
+    ("libfabric-shm", "libfabric"),
     ("libfabric-tcp-msg-two-hosts", "two hosts"),
     ("libfabric-tcp-rdm-two-hosts", "two hosts"),
     ("libfabric-verbs", "rdma"),
