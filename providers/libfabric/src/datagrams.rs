@@ -270,7 +270,7 @@ impl Datagrams {
         let port = Port::open(&dev.fabric, &dev.regions, info, (id, user, PORT_FRAMES_IN))?;
         let number = port.port.load(Ordering::Relaxed);
         if let Some(fd) = port.wait() {
-            dev.wake_on(fd).map_err(|error| Failure::os("a port's descriptor", &error))?;
+            dev.wake_on_port(fd);
         }
         self.ports.lock().insert(id, port.clone());
         dev.hurry();

@@ -80,6 +80,8 @@ struct Waiting {
     left: AtomicU32,
     /// Wakes by the fabric in a row that brought nothing.
     idle: AtomicU32,
+    /// A port's descriptor is not in `epoll`.
+    blind: AtomicBool,
 }
 
 const BELL: u64 = 0;
@@ -188,6 +190,7 @@ impl Waiting {
             seen: AtomicU64::new(0),
             left: AtomicU32::new(0),
             idle: AtomicU32::new(0),
+            blind: AtomicBool::new(false),
         };
         let add = |fd: std::os::fd::BorrowedFd<'_>, token, flags| {
             epoll::add(&this.epoll, fd, epoll::EventData::new_u64(token), flags)
@@ -260,6 +263,21 @@ impl Dev {
     pub fn wake_on(&self, fd: std::os::fd::BorrowedFd<'_>) -> io::Result<()> {
         let data = epoll::EventData::new_u64(EVENTS);
         Ok(epoll::add(&self.wait.epoll, fd, data, epoll::EventFlags::IN)?)
+    }
+
+    /// The same of a port, or else it is looked at by the clock: newer libfabrics have the sockets of a whole domain behind
+    /// each of their descriptors, and Linux refuses to let one socket wake through more than a few.
+    pub fn wake_on_port(&self, fd: std::os::fd::BorrowedFd<'_>) {
+        if let Err(error) = self.wake_on(fd)
+            && !self.wait.blind.swap(true, Ordering::Relaxed)
+        {
+            tracing::debug!(%error, "a port's descriptor; the event thread looks every millisecond");
+        }
+    }
+
+    /// Whether the event thread looks every millisecond, whatever wakes it besides.
+    fn goes_by_the_clock(&self) -> bool {
+        self.params.progress == Progress::Tick || self.wait.blind.load(Ordering::Relaxed)
     }
 
     /// Somebody polls a queue; how many did before, about.
@@ -396,8 +414,7 @@ impl Dev {
         let spinning = polls.wrapping_sub(self.wait.seen.load(Ordering::Relaxed)) >= SPINNING;
         let frames_wait = self.datagrams.as_ref().is_some_and(|datagrams| !datagrams.is_idle());
         let left = self.wait.left.load(Ordering::Relaxed);
-        let by_clock = self.params.progress == Progress::Tick;
-        if !ticked || !spinning || frames_wait || by_clock || left >= MOST_LEFT {
+        if !ticked || !spinning || frames_wait || self.goes_by_the_clock() || left >= MOST_LEFT {
             self.wait.left.store(0, Ordering::Relaxed);
             return false;
         }
@@ -440,11 +457,7 @@ impl Dev {
         if busy_for_nothing {
             self.wait.idle.store(0, Ordering::Relaxed);
         }
-        if polled
-            || busy_for_nothing
-            || self.params.progress == Progress::Tick
-            || !self.listed.lock().is_empty()
-        {
+        if polled || busy_for_nothing || self.goes_by_the_clock() || !self.listed.lock().is_empty() {
             if polled {
                 // From now on messages wake nobody, unless somebody sleeps.
                 self.fabric.do_not_watch();

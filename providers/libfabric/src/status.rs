@@ -19,7 +19,7 @@ const fn row(errno: i32, call: Status, connect: EventKind, completion: Completio
 }
 
 /// Everything not in it is `IO`, `REFUSED`, `TRANSPORT`.
-const TABLE: [Row; 34] = [
+const TABLE: [Row; 33] = [
     row(libc::EPERM, Status::PERMISSION, EventKind::REFUSED, CompletionStatus::TRANSPORT),
     row(libc::EACCES, Status::PERMISSION, EventKind::REFUSED, CompletionStatus::REMOTE_ACCESS),
     row(libc::ENOMEM, Status::NO_RESOURCE, EventKind::REFUSED, CompletionStatus::TRANSPORT),
@@ -35,7 +35,6 @@ const TABLE: [Row; 34] = [
     row(libc::ENOSYS, Status::NOT_SUPPORTED, EventKind::REFUSED, CompletionStatus::REMOTE_ERROR),
     row(libc::EOPNOTSUPP, Status::NOT_SUPPORTED, EventKind::REFUSED, CompletionStatus::REMOTE_ERROR),
     row(libc::ENODEV, Status::NO_DEVICE, EventKind::UNREACHABLE, CompletionStatus::TRANSPORT),
-    row(libc::ENOENT, Status::NO_DEVICE, EventKind::UNREACHABLE, CompletionStatus::TRANSPORT),
     row(libc::ENODATA, Status::NO_DEVICE, EventKind::UNREACHABLE, CompletionStatus::TRANSPORT),
     row(libc::EADDRINUSE, Status::IN_USE, EventKind::REFUSED, CompletionStatus::TRANSPORT),
     row(libc::EADDRNOTAVAIL, Status::BAD_ADDRESS, EventKind::UNREACHABLE, CompletionStatus::TRANSPORT),
