@@ -54,6 +54,9 @@ const RECV_COMPLETION: &str = "recv_completion";
 /// that could carry them.
 const LULL: Duration = Duration::from_micros(200);
 
+/// One poll in at most so many looks after what could wait.
+const SELDOM: usize = 8;
+
 /// Counts the providers named, whose libraries are in a folder.
 #[allow(
     clippy::disallowed_methods,
@@ -159,12 +162,13 @@ fn rounds(layer: &mut dyn Layer, rounds: usize, counted: Option<usize>, lulls: b
 /// Lets ends that have nothing to find tell each other their news.
 fn lull(layer: &mut dyn Layer, ends: &[usize]) {
     let mut poll_all = || ends.iter().for_each(|side| layer.idle(*side));
-    // The first poll sees that there is news, one after the time tells them, one after that hears.
+    // The first poll sees that there is news, one of some after the time tells them, one after that hears.
     poll_all();
     let end = Instant::now() + LULL;
     while Instant::now() < end {
         poll_all();
     }
-    poll_all();
-    poll_all();
+    for _ in 0..2 * SELDOM {
+        poll_all();
+    }
 }
