@@ -89,7 +89,10 @@ pub unsafe extern "C" fn open_completions(
     // SAFETY: the caller's pointers.
     unsafe {
         let format = (*attr).format;
-        if !matches!(format, FI_CQ_FORMAT_DATA | FI_CQ_FORMAT_TAGGED) {
+        // A queue that is waited for by its sockets would have to have some.
+        if !matches!(format, FI_CQ_FORMAT_DATA | FI_CQ_FORMAT_TAGGED)
+            || !matches!((*attr).wait_obj, FI_WAIT_NONE | FI_WAIT_FD)
+        {
             return -libc::ENOSYS;
         }
         let base = fid_cq {

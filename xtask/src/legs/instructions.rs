@@ -32,8 +32,6 @@ const STAND_INS: [(&str, &str); 3] = [
     ("libdat_fabric_double.so", "libfabric.so.1"),
 ];
 const PHASES: [&str; 5] = ["post_recv", "post_send", "recv_completion", "send_completion", "empty_poll"];
-/// What is not kept: an empty poll costs twice as much while the device's sockets are watched, which a clock decides.
-const BY_THE_CLOCK: (&str, &str) = ("libfabric", "empty_poll");
 /// A count may differ by so many hundredths, or so many instructions, whichever is more. The same sources built in
 /// another folder are not always inlined alike.
 const PERCENT: f64 = 3.0;
@@ -159,8 +157,7 @@ fn read(folder: &Path) -> Result<Counts, String> {
     }
     let mut counts = Counts::new();
     for ((provider, layer, phase), cost) in &costs {
-        let by_the_clock = (provider.as_str(), phase.as_str()) == BY_THE_CLOCK && layer != "fabric";
-        if phase != "nothing" && !by_the_clock {
+        if phase != "nothing" {
             let nothing = costs.get(&(provider.clone(), layer.clone(), "nothing".to_owned())).unwrap_or(&0.0);
             let of_layer = counts.entry((provider.clone(), layer.clone())).or_default();
             of_layer.insert(phase.clone(), ((cost - nothing) * 10.0).round() / 10.0);
