@@ -346,6 +346,24 @@ mod tests {
     }
 
     #[test]
+    fn by_itself_only_the_oldest_is_taken_and_only_if_it_is_wanted() {
+        let ring = WorkRing::new(64, CompletionFlags::empty());
+        assert_eq!(ring.complete_next(0, |_| true), None, "nothing was posted");
+        let first = ring.push(work(1));
+        let second = ring.push(work(2));
+        assert_eq!(ring.complete_next(second, |_| true), None, "not the oldest");
+        assert_eq!(ring.complete_next(first, |work| work.cookie != 1), None, "not wanted");
+        assert_eq!((ring.outstanding(), ring.complete_next(first, |_| true)), (2, Some(work(1))));
+        assert_eq!(ring.complete_next(first, |_| true), None, "taken");
+        assert_eq!((ring.complete_next(second, |_| true), ring.outstanding()), (Some(work(2)), 0));
+        for operation in OPERATIONS {
+            let posted = Work { operation, ..work(3) };
+            let token = ring.push(posted);
+            assert_eq!(ring.complete_next(token, |_| true), Some(posted));
+        }
+    }
+
+    #[test]
     fn an_unpushed_token_is_given_again() {
         let ring = WorkRing::new(4, CompletionFlags::empty());
         let token = ring.push(work(1));
