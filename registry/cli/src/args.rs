@@ -188,6 +188,10 @@ pub struct Perf {
     /// Use ordinary memory on both sides, instead of memory that the provider allocated and peers may be able to map.
     #[arg(long)]
     pub heap: bool,
+    /// Buffers that operations of one direction use in turn, instead of one for each operation under way; rounded down to
+    /// a power of two. Other programs of this kind have 1, which stays in the processor's cache.
+    #[arg(short, long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    pub buffers: Option<u32>,
     /// Draw latency and bandwidth over size.
     #[arg(long, value_name = "FILE.svg")]
     pub plot: Option<PathBuf>,

@@ -62,6 +62,8 @@ pub struct Shape {
     pub wait: bool,
     /// Memory that is not the provider's.
     pub heap: bool,
+    /// Buffers for messages of one direction at most.
+    pub buffers: u32,
     /// Longest wait for anything.
     pub limit: Duration,
 }
@@ -79,7 +81,8 @@ impl Link {
     pub fn connect(ia: &Ia, target: Target, shape: Shape) -> Outcome<Link> {
         let mut link = Link::new(ia, shape)?;
         let window = link.window.remote(..);
-        let hello = Hello { size: shape.size, depth: link.depth, wait: shape.wait, heap: shape.heap, window };
+        let Shape { size, wait, heap, buffers, .. } = shape;
+        let hello = Hello { size, depth: link.depth, wait, heap, buffers, window };
         let welcome = link.establish(target, &hello).context(|| format!("no connection to {target}"))?;
         link.remote = protocol::decode_window(&welcome);
         if (link.remote.length as usize) < link.window.len() {
@@ -100,8 +103,8 @@ impl Link {
             Ok(hello) => hello,
             Err(reason) => return refuse(request, Failure::new(reason)),
         };
-        let Hello { size, depth, wait, heap, .. } = hello;
-        let shape = Shape { size, depth, wait, heap, limit };
+        let Hello { size, depth, wait, heap, buffers, .. } = hello;
+        let shape = Shape { size, depth, wait, heap, buffers, limit };
         let mut link = match Link::new(ia, shape) {
             Ok(link) => link,
             Err(failure) => return refuse(request, failure),
@@ -130,7 +133,7 @@ impl Link {
         let depth = shape.depth.min(limits.max_dto_per_ep).max(1);
         let slot = (shape.size as usize).max(CONTROL).next_multiple_of(64);
         // A power of two, so that finding a buffer takes no division.
-        let slots = 1 << (BUFFERS / slot).clamp(1, depth as usize).ilog2();
+        let slots = 1 << (BUFFERS / slot).clamp(1, depth.min(shape.buffers) as usize).ilog2();
         let pz = ia.pz()?;
         // The right for peers to read lets a provider hand a large message over with one copy, where it can.
         let readable = Privileges::LOCAL_READ | Privileges::LOCAL_WRITE | Privileges::REMOTE_READ;

@@ -12,7 +12,10 @@ pub const HELLO: usize = 48;
 pub const WELCOME: usize = 24;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"DATp");
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
+/// Bits of the word that says how.
+const WAIT: u32 = 1;
+const HEAP: u32 = 2;
 
 /// First words of the connecting side: what it wants to do, how large everything is, where its memory is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +28,8 @@ pub struct Hello {
     pub wait: bool,
     /// Whether memory is ordinary.
     pub heap: bool,
+    /// Buffers for messages of one direction at most.
+    pub buffers: u32,
     /// Memory the other side may write to and read from.
     pub window: RmrTriplet,
 }
@@ -37,8 +42,9 @@ impl Hello {
         put(&mut out, 4, &VERSION.to_le_bytes());
         put(&mut out, 8, &self.size.to_le_bytes());
         put(&mut out, 12, &self.depth.to_le_bytes());
-        put(&mut out, 16, &u32::from(self.wait).to_le_bytes());
-        put(&mut out, 20, &u32::from(self.heap).to_le_bytes());
+        let how = (WAIT * u32::from(self.wait)) | (HEAP * u32::from(self.heap));
+        put(&mut out, 16, &how.to_le_bytes());
+        put(&mut out, 20, &self.buffers.to_le_bytes());
         put(&mut out, 24, &encode_window(self.window));
         out
     }
@@ -57,11 +63,12 @@ impl Hello {
             }
         }
         let (size, depth) = (word(data, 8), word(data, 12));
-        if size == 0 || size > 1 << 30 || !(1..=4096).contains(&depth) {
-            return Err(format!("size {size} or depth {depth} is out of range"));
+        let (how, buffers) = (word(data, 16), word(data, 20));
+        if size == 0 || size > 1 << 30 || !(1..=4096).contains(&depth) || buffers == 0 {
+            return Err(format!("size {size}, depth {depth} or {buffers} buffers: out of range"));
         }
-        let (wait, heap) = (word(data, 16) != 0, word(data, 20) != 0);
-        Ok(Hello { size, depth, wait, heap, window: decode_window(&data[24..]) })
+        let (wait, heap) = (how & WAIT != 0, how & HEAP != 0);
+        Ok(Hello { size, depth, wait, heap, buffers, window: decode_window(&data[24..]) })
     }
 }
 
@@ -212,7 +219,7 @@ mod tests {
     #[test]
     fn what_is_said_is_understood() {
         let window = RmrTriplet { address: 0x1234_5678_9ABC_DEF0, length: 77, context: 0xFFFF_FFFE };
-        let hello = Hello { size: 4096, depth: 64, wait: true, heap: true, window };
+        let hello = Hello { size: 4096, depth: 64, wait: true, heap: true, buffers: 7, window };
         assert_eq!(Hello::decode(&hello.encode()), Ok(hello));
         assert_eq!(decode_window(&encode_window(window)), window);
         for control in [
@@ -234,10 +241,13 @@ mod tests {
     fn nonsense_is_refused() {
         assert!(Hello::decode(b"").is_err());
         assert!(Hello::decode(&[0; HELLO]).is_err());
-        let mut other =
-            Hello { size: 1, depth: 1, wait: false, heap: false, window: RmrTriplet::default() }.encode();
+        let window = RmrTriplet::default();
+        let hello = Hello { size: 1, depth: 1, wait: false, heap: false, buffers: 1, window };
+        let mut other = hello.encode();
         other[4] = 9;
-        assert!(Hello::decode(&other).expect_err("another version").contains("version 2, yours 9"));
+        assert!(Hello::decode(&other).expect_err("another version").contains("version 3, yours 9"));
+        let none = Hello { buffers: 0, ..hello }.encode();
+        assert!(Hello::decode(&none).expect_err("no buffers").contains("0 buffers"));
         assert_eq!(Control::decode(&[0; CONTROL]), None);
         assert_eq!(Control::decode(&Control::Done.encode()[..CONTROL - 1]), None);
     }

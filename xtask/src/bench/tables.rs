@@ -15,6 +15,8 @@ struct Comparison {
     peers: &'static [&'static str],
     /// What is no peer but a limit.
     limit: Option<&'static str>,
+    /// Further columns, of figures that nothing is compared with.
+    besides: &'static [&'static str],
     /// Smaller is better.
     less: bool,
 }
@@ -25,6 +27,7 @@ const COMPARISONS: [Comparison; 10] = [
         heading: "Message, one way",
         peers: &["UCX", "UCX am", "UCX uct", "libfabric"],
         limit: Some("probe"),
+        besides: &[],
         less: true,
     },
     Comparison {
@@ -32,6 +35,7 @@ const COMPARISONS: [Comparison; 10] = [
         heading: "Messages, millions a second",
         peers: &["UCX", "UCX am", "UCX uct"],
         limit: None,
+        besides: &[],
         less: false,
     },
     Comparison {
@@ -39,6 +43,7 @@ const COMPARISONS: [Comparison; 10] = [
         heading: "Messages, GB/s",
         peers: &["UCX", "UCX am"],
         limit: None,
+        besides: &["dat, many buffers"],
         less: false,
     },
     Comparison {
@@ -46,6 +51,7 @@ const COMPARISONS: [Comparison; 10] = [
         heading: "Message, one way, ordinary memory",
         peers: &["UCX", "UCX am"],
         limit: Some("probe"),
+        besides: &[],
         less: true,
     },
     Comparison {
@@ -53,6 +59,7 @@ const COMPARISONS: [Comparison; 10] = [
         heading: "Messages, GB/s, ordinary memory",
         peers: &["UCX", "UCX am"],
         limit: None,
+        besides: &["dat, many buffers"],
         less: false,
     },
     Comparison {
@@ -60,6 +67,7 @@ const COMPARISONS: [Comparison; 10] = [
         heading: "RDMA write, one way",
         peers: &["UCX"],
         limit: Some("probe"),
+        besides: &[],
         less: true,
     },
     Comparison {
@@ -67,6 +75,7 @@ const COMPARISONS: [Comparison; 10] = [
         heading: "RDMA write, GB/s",
         peers: &["UCX"],
         limit: Some("memcpy"),
+        besides: &["memcpy, many buffers", "dat, many buffers"],
         less: false,
     },
     Comparison {
@@ -74,6 +83,7 @@ const COMPARISONS: [Comparison; 10] = [
         heading: "RDMA read, GB/s",
         peers: &["UCX"],
         limit: Some("memcpy"),
+        besides: &["memcpy, many buffers", "dat, many buffers"],
         less: false,
     },
     Comparison {
@@ -81,6 +91,7 @@ const COMPARISONS: [Comparison; 10] = [
         heading: "Message over TCP, one way",
         peers: &["libfabric"],
         limit: None,
+        besides: &[],
         less: true,
     },
     Comparison {
@@ -88,6 +99,7 @@ const COMPARISONS: [Comparison; 10] = [
         heading: "Message to a sleeper, one way",
         peers: &[],
         limit: Some("eventfd"),
+        besides: &[],
         less: true,
     },
 ];
@@ -139,6 +151,7 @@ fn comparison(of: &Comparison, result: &Value) -> String {
         heads.push(&to_peer);
     }
     heads.extend(to_limit.as_deref());
+    heads.extend(of.besides);
     let mut table = Markdown::new(&heads, 2);
     for (size, _, place) in points {
         let value = |who: &str| row(result, of.name, size, place, who).and_then(|row| row["median"].as_f64());
@@ -162,6 +175,7 @@ fn comparison(of: &Comparison, result: &Value) -> String {
             cells.push(ratio(best));
         }
         cells.extend(of.limit.map(|_| ratio(limit)));
+        cells.extend(of.besides.iter().map(|who| show(value(who))));
         table.row(cells);
     }
     table.text()

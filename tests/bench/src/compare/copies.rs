@@ -7,11 +7,14 @@ use dat_measure::cpu::Place;
 
 use super::{Contender, Point, Test, median};
 
-pub(crate) struct Memcpy;
+pub(crate) struct Memcpy {
+    /// One buffer, as `dat` and the others have; otherwise as many as `dat, many buffers`.
+    pub(crate) one_buffer: bool,
+}
 
 impl Contender for Memcpy {
     fn name(&self) -> &str {
-        "memcpy"
+        if self.one_buffer { "memcpy" } else { "memcpy, many buffers" }
     }
 
     fn takes(&self, (test, _): Point) -> bool {
@@ -20,8 +23,7 @@ impl Contender for Memcpy {
 
     fn measure(&mut self, (_, size): Point) -> Result<Vec<(Option<Place>, f64)>, String> {
         let size = size as usize;
-        // As many buffers in turn as `dat perf` and the others have.
-        let slots = ((4 << 20) / size).clamp(1, 64);
+        let slots = if self.one_buffer { 1 } else { ((4 << 20) / size).clamp(1, 64) };
         let (from, mut to) = (vec![1u8; size * slots], vec![2u8; size * slots]);
         let batch = ((16 << 20) / size).max(4);
         let mut rates = Vec::new();

@@ -191,7 +191,9 @@ pub(crate) fn run(args: &[String]) {
         Box::new(peers::Ucx::active(cpus, quick)),
         Box::new(peers::Ucx::transport(cpus, quick)),
         Box::new(peers::Fabric::new(cpus, quick)),
-        Box::new(copies::Memcpy),
+        Box::new(ours::Dat::many_buffers(&dat, cpus, quick)),
+        Box::new(copies::Memcpy { one_buffer: true }),
+        Box::new(copies::Memcpy { one_buffer: false }),
         Box::new(sleep::EventFd(cpus)),
         Box::new(sleep::Sleepers(cpus)),
     ];

@@ -9,6 +9,9 @@ use serde_json::Value;
 use super::{Contender, Point, Test, programs};
 
 pub(crate) struct Dat {
+    name: &'static str,
+    /// One buffer each way, as the others have; otherwise one for each operation under way.
+    one_buffer: bool,
     program: PathBuf,
     cpus: (usize, usize),
     quick: bool,
@@ -16,17 +19,22 @@ pub(crate) struct Dat {
 
 impl Dat {
     pub(crate) fn new(program: &Path, cpus: (usize, usize), quick: bool) -> Dat {
-        Dat { program: program.to_owned(), cpus, quick }
+        Dat { name: "dat", one_buffer: true, program: program.to_owned(), cpus, quick }
+    }
+
+    /// The same with data that does not stay in the first caches.
+    pub(crate) fn many_buffers(program: &Path, cpus: (usize, usize), quick: bool) -> Dat {
+        Dat { name: "dat, many buffers", one_buffer: false, ..Dat::new(program, cpus, quick) }
     }
 }
 
 impl Contender for Dat {
     fn name(&self) -> &str {
-        "dat"
+        self.name
     }
 
     fn takes(&self, (test, _): Point) -> bool {
-        words(test).is_some()
+        words(test).is_some() && (self.one_buffer || test.is_bandwidth())
     }
 
     fn measure(&mut self, (test, size): Point) -> Result<Vec<(Option<Place>, f64)>, String> {
@@ -35,6 +43,9 @@ impl Contender for Dat {
         command.args(["--json", "perf", name, "--test", operation, "--metric", metric]);
         command.args(["--seconds", if self.quick { "50ms" } else { "300ms" }]);
         command.args(["--sizes", &size.to_string(), "--cpus", &format!("{},{}", self.cpus.0, self.cpus.1)]);
+        if self.one_buffer {
+            command.args(["--buffers", "1"]);
+        }
         if matches!(test, Test::HeapLatency | Test::HeapBandwidth) {
             command.arg("--heap");
         }

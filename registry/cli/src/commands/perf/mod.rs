@@ -53,7 +53,8 @@ pub fn run(shared: &Shared, perf: &Perf) -> Outcome<ExitCode> {
     let of = |&size| plan::depths(perf, size).into_iter().map(move |depth| (size, depth));
     let mut connections = sizes.iter().flat_map(of).peekable();
     while let Some((size, depth)) = connections.next() {
-        let shape = Shape { size, depth, wait: perf.wait, heap: perf.heap, limit };
+        let buffers = perf.buffers.unwrap_or(depth);
+        let shape = Shape { size, depth, wait: perf.wait, heap: perf.heap, buffers, limit };
         let mut link = Link::connect(&ia, peer.target, shape)?;
         path = link.path();
         for row in plan::rows(perf, size, depth, link.depth()) {
@@ -86,6 +87,7 @@ pub fn run(shared: &Shared, perf: &Perf) -> Outcome<ExitCode> {
                 "cpus": cpus.map(|cpus| [cpus.own, cpus.peer]),
                 "wait": perf.wait,
                 "heap": perf.heap,
+                "buffers": perf.buffers,
                 "results": lines,
             })
         },
@@ -122,7 +124,8 @@ fn title(name: &str, peer: &Peer, cpus: Option<Cpus>, perf: &Perf) -> String {
     };
     let how = if perf.wait { "sleeping" } else { "polling" };
     let memory = if perf.heap { "; ordinary memory" } else { "" };
-    format!("{name}: with {}; {pinned}; {how}{memory}", peer.describe())
+    let buffers = perf.buffers.map_or(String::new(), |most| format!("; buffers: {most} at most"));
+    format!("{name}: with {}; {pinned}; {how}{memory}{buffers}", peer.describe())
 }
 
 /// On standard error, when that is a terminal.

@@ -35,7 +35,7 @@ pub fn run(shared: &Shared, ping: &Ping) -> Outcome<ExitCode> {
         None => Peer::start(shared, &ia, limit, cpu::two())?,
     };
     let start = Instant::now();
-    let shape = Shape { size: ping.size, depth: DEPTH, wait: true, heap: false, limit };
+    let shape = Shape { size: ping.size, depth: DEPTH, wait: true, heap: false, buffers: DEPTH, limit };
     let mut link = Link::connect(&ia, peer.target, shape)?;
     let connected = start.elapsed();
     let path = link.path();
