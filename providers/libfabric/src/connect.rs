@@ -6,6 +6,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use dat_plugin::{ConnectParam, Event, EventKind, Failure, RejectReason, SockAddr, Status};
 use libfabric_sys::consts::*;
@@ -20,6 +21,7 @@ use crate::device::Dev;
 use crate::endpoint::Link;
 use crate::fabric::{Info, raw_of};
 use crate::flow::Lull;
+use crate::retired::{Retired, Socket};
 use crate::status;
 use crate::wire::{Hello, Kind};
 
@@ -33,6 +35,8 @@ pub struct Connector {
     endpoints: Mutex<HashMap<usize, Arc<Chan>>>,
     /// Endpoints that are shut down and wait to be closed.
     dead: Mutex<Vec<Dead>>,
+    /// Passive endpoints nobody reaches any more, which wait to be closed.
+    retired: Mutex<Retired>,
     /// Passive endpoints by address: user, port.
     listeners: Mutex<HashMap<usize, (u64, u64)>>,
     requests: Mutex<HashMap<u64, Asked>>,
@@ -309,6 +313,9 @@ impl Dev {
             taken += 1;
         }
         self.close_dead();
+        if taken == 0 {
+            self.connector.retired.lock().close_old(self);
+        }
         taken
     }
 
@@ -457,19 +464,26 @@ impl Connector {
         self.listeners.lock().insert(pep as usize, (user, port));
     }
 
-    /// Closes a passive endpoint; requests that arrived and were not handed out are refused by the caller's peer.
-    pub fn close_listener(&self, dev: &Dev, pep: *mut fid_pep) {
+    /// Nobody knocks at a passive endpoint any more: its port is free when this returns. Requests that arrived and were not
+    /// handed out, and those that are on their way, are refused.
+    pub fn close_listener(&self, dev: &Arc<Dev>, pep: *mut fid_pep, socket: Option<Socket>) {
         let _reading = self.reading.lock();
         self.listeners.lock().remove(&(pep as usize));
-        // SAFETY: opened by the listener, and no event of it is being handled.
-        let result = unsafe { fi_close(pep.cast()) };
-        if result != 0 {
-            tracing::warn!(error = %dev.fabric.library.strerror(-result), "closing a listener");
+        if self.retired.lock().is_full() {
+            dev.take_events_while_reading();
         }
+        self.retired.lock().add(dev, pep, socket);
     }
 
     /// Refuses what was not answered, closes what is left.
-    pub fn shut_down(&self, dev: &Dev) {
+    pub fn shut_down(&self, dev: &Arc<Dev>) {
+        if dev.datagrams.is_none() {
+            // libfabric's tcp provider forgets connections whose request it has not read: their sockets would stay open.
+            // Reading refuses them, and closes endpoints; then those whose other end was one of these are read.
+            let late = Instant::now() + Duration::from_millis(100);
+            while dev.take_connection_events() > 0 && Instant::now() < late {}
+            dev.take_connection_events();
+        }
         let asked: Vec<Asked> = self.requests.lock().drain().map(|(_, asked)| asked).collect();
         for asked in asked {
             dev.turn_away(&asked.info, Kind::Refuse, &[]);
@@ -482,6 +496,7 @@ impl Connector {
             chan.let_go(&mut st);
         }
         dev.close_dead();
+        self.retired.lock().close_all(dev);
     }
 }
 

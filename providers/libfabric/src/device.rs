@@ -607,7 +607,7 @@ impl Dev {
         self.datagrams.as_ref().map_or(std::ptr::null_mut(), Datagrams::endpoint)
     }
 
-    fn shut_down(&self) {
+    fn shut_down(self: &Arc<Dev>) {
         self.ticker.stop();
         self.connector.shut_down(self);
         if let Some(datagrams) = &self.datagrams {

@@ -455,6 +455,13 @@ impl Fabric {
         ["tcp", "net", "sockets"].contains(&name.split(';').next().unwrap_or_default())
     }
 
+    /// Whether connections are the tcp provider's own, which older libfabrics call `net` too.
+    pub fn is_tcp(&self) -> bool {
+        // SAFETY: an entry of the library's has all attributes.
+        let name = text(unsafe { (*self.info.first().fabric_attr).prov_name });
+        name == "tcp" || name == "net"
+    }
+
     /// The device's own address, by which peers find it: the fabric's, or where those are of another kind, the host's.
     pub fn ip(&self) -> Option<IpAddr> {
         self.ip

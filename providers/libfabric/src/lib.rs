@@ -51,6 +51,7 @@ mod port;
 mod probe;
 mod progress;
 mod queue;
+mod retired;
 mod revoke;
 mod seek;
 mod segments;

@@ -13,6 +13,7 @@ use crate::address::Raw;
 use crate::connect::port_of;
 use crate::device::Dev;
 use crate::port::Port;
+use crate::retired::Socket;
 
 /// A port being listened on.
 pub struct FabricListener {
@@ -23,7 +24,7 @@ pub struct FabricListener {
 }
 
 enum How {
-    Passive(*mut fid_pep),
+    Passive(*mut fid_pep, Option<Socket>),
     Datagrams(Option<Arc<Port>>),
 }
 
@@ -55,6 +56,7 @@ impl FabricListener {
         let fabric = &dev.fabric;
         let mut pep = ptr::null_mut();
         let what = || format!("{}: listen on port {port}", dev.params.ia_name);
+        let number = Socket::next_number();
         // SAFETY: open objects; an endpoint that was not finished is closed before anything uses it.
         let port = unsafe {
             fabric.check(&what(), fi_passive_ep(fabric.fabric, info.head, &mut pep, ptr::null_mut()))?;
@@ -68,12 +70,13 @@ impl FabricListener {
                 error => error,
             };
             if let Err(failure) = fabric.check(&what(), bound) {
-                dev.connector.close_listener(dev, pep);
+                dev.connector.close_listener(dev, pep, None);
                 return Err(failure);
             }
             port_of(pep.cast())
         };
-        Ok(FabricListener { dev: dev.clone(), port, how: How::Passive(pep), closed })
+        let socket = Socket::found(number, SocketAddr::new(ip, port as u16));
+        Ok(FabricListener { dev: dev.clone(), port, how: How::Passive(pep, socket), closed })
     }
 }
 
@@ -87,7 +90,7 @@ impl Listener for FabricListener {
             return;
         }
         match &self.how {
-            How::Passive(pep) => self.dev.connector.close_listener(&self.dev, *pep),
+            How::Passive(pep, socket) => self.dev.connector.close_listener(&self.dev, *pep, *socket),
             How::Datagrams(port) => {
                 if let Some(datagrams) = &self.dev.datagrams {
                     datagrams.close_port(port.as_ref(), self.port);

@@ -1,7 +1,7 @@
 //! Two devices over a real libfabric: what strangers and dead peers do to them. Without libfabric the tests say that they
 //! did not run.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -36,6 +36,16 @@ fn garbage_at_a_port_with_frames_harms_nobody() {
 #[test]
 fn garbage_at_a_datagram_port_harms_nobody() {
     garbage(RDM);
+}
+
+#[test]
+fn a_request_that_comes_after_its_listener_closed_is_refused_connected() {
+    late_requests(MSG);
+}
+
+#[test]
+fn a_request_that_comes_after_its_listener_closed_is_refused_in_frames() {
+    late_requests(FRAMED);
 }
 
 #[test]
@@ -175,6 +185,68 @@ fn garbage(params: &[(&str, &str)]) {
     }
     let [a, b] = connect(a, b, &listener);
     exchange(&a, &b);
+}
+
+/// Peers whose connection was taken in when the listener closed, and who say only then what they want, are refused; the
+/// port is free at once. libfabric's own books of them outlive the listener.
+fn late_requests(params: &[(&str, &str)]) {
+    let Some((_, b)) = pair_of_devices(params, "0") else { return };
+    // Freed memory is overwritten, so that its use is a crash and not an accident.
+    // SAFETY: no memory of ours is touched.
+    unsafe { libc::mallopt(libc::M_PERTURB, 0x5A) };
+    for _ in 0..100 {
+        let listener = b.device.listen(0, 9).expect("a port");
+        let at: SocketAddr = format!("127.0.0.1:{}", listener.port()).parse().expect("an address");
+        let mut peers: Vec<TcpStream> = (0..4).map(|_| TcpStream::connect(at).expect("taken in")).collect();
+        for _ in 0..8 {
+            assert!(b.poll().is_none());
+        }
+        drop(listener);
+        let again = std::net::TcpListener::bind(at).expect("the port is free");
+        for peer in &mut peers {
+            // libfabric's head of a request, without data.
+            let mut head = [0; 32];
+            (head[0], head[16]) = (3, 1);
+            let _ = peer.write_all(&head);
+        }
+        for peer in &mut peers {
+            peer.set_nonblocking(true).expect("a socket");
+            let start = Instant::now();
+            while matches!(peer.read(&mut [0; 64]), Err(why) if why.kind() == std::io::ErrorKind::WouldBlock)
+            {
+                assert!(b.poll().is_none(), "a request for a listener that is closed");
+                assert!(start.elapsed() < LONG, "a peer is kept waiting");
+            }
+        }
+        drop(again);
+    }
+}
+
+/// Peers that asked and were not heard when a device closes are hung up on: none of their connections is left open.
+#[test]
+fn a_device_that_closes_hangs_up_on_who_was_not_heard() {
+    let Some((_, b)) = pair_of_devices(MSG, "0") else { return };
+    let listener = b.device.listen(0, 9).expect("a port");
+    let at: SocketAddr = format!("127.0.0.1:{}", listener.port()).parse().expect("an address");
+    let mut peers: Vec<TcpStream> = (0..4).map(|_| TcpStream::connect(at).expect("taken in")).collect();
+    for _ in 0..8 {
+        assert!(b.poll().is_none());
+    }
+    let mut head = [0; 32];
+    (head[0], head[16]) = (3, 1);
+    peers.iter_mut().for_each(|peer| peer.write_all(&head).expect("says what it wants"));
+    drop(listener);
+    drop(b);
+    for peer in &mut peers {
+        peer.set_read_timeout(Some(LONG)).expect("a socket");
+        let mut answer = Vec::new();
+        let end = peer.read_to_end(&mut answer);
+        assert!(
+            end.as_ref().is_ok_and(|_| !answer.is_empty())
+                || end.is_err_and(|why| why.kind() == std::io::ErrorKind::ConnectionReset),
+            "not refused"
+        );
+    }
 }
 
 /// Linux lets one descriptor wake only so many through a chain of epoll descriptors; whoever sleeps beyond is woken all
