@@ -22,7 +22,6 @@ mod program;
 mod run;
 mod search;
 mod shrink;
-mod transfer;
 mod watch;
 mod world;
 

@@ -1,0 +1,156 @@
+//! Arguments: mostly right ones, and one in some that is wrong.
+
+use super::Random;
+use crate::program::{Attrs, FOREIGN, Far, REGION, Segment, Shape, Step, TOO_LONG, Time, UNKNOWN};
+
+pub(super) fn time(r: &mut Random) -> Time {
+    if r.one_in(20) { r.pick(&[Time::Zero, Time::Short]) } else { Time::Infinite }
+}
+
+pub(super) fn data(r: &mut Random) -> u16 {
+    if r.one_in(40) { TOO_LONG } else { r.pick(&[0, 0, 1, 7, 32, 48]) }
+}
+
+pub(super) fn shape(r: &mut Random) -> Shape {
+    // Modes must agree on a dispatcher, so most shapes use the same few combinations.
+    let (recv, request, conn) = match r.below(10) {
+        0..4 => (Some(0), Some(1), Some(3)),
+        4..6 => (Some(2), Some(2), Some(2)),
+        6 => (Some(0), Some(0), Some(3)),
+        7 => (Some(1), Some(0), Some(2)),
+        _ => (evd(r), evd(r), evd(r)),
+    };
+    let mut attrs = Attrs {
+        service: 0,
+        qos: 0,
+        message: 4096,
+        rdma: 4096,
+        recv_flags: 0x10,
+        request_flags: 0x10,
+        recvs: 1 + r.below(6) as u32,
+        // Many, and successes nobody is told of may be kept silent.
+        requests: if r.one_in(3) { 32 + r.below(9) as u32 } else { 1 + r.below(6) as u32 },
+        recv_iov: 1 + r.below(3) as u32,
+        request_iov: 1 + r.below(3) as u32,
+        reads_in: 2,
+        reads_out: if r.one_in(6) { 0 } else { 2 },
+    };
+    if recv.is_none() && !r.one_in(8) {
+        attrs.recvs = 0;
+    }
+    if request.is_none() && !r.one_in(8) {
+        (attrs.requests, attrs.request_iov) = (0, 0);
+    }
+    if r.one_in(5) {
+        attrs.request_flags = r.pick(&[0, 0x04, 0x04, 0x02, 0x01]);
+    }
+    if r.one_in(5) {
+        attrs.recv_flags = r.pick(&[0, 0x04, 0x02, 0x01, 0x08]);
+    }
+    if r.one_in(12) {
+        match r.below(8) {
+            0 => attrs.service = 1,
+            1 => attrs.qos = 3,
+            2 => attrs.message = u64::MAX,
+            3 => attrs.rdma = u64::MAX,
+            4 => attrs.recvs = u32::MAX,
+            5 => attrs.requests = u32::MAX,
+            6 => attrs.recv_iov = u32::MAX,
+            _ => attrs.reads_in = u32::MAX,
+        }
+    }
+    if r.one_in(8) {
+        attrs.message = 100;
+    }
+    let zone = match r.below(40) {
+        0 => None,
+        1 => Some(FOREIGN),
+        2..6 => Some(1),
+        _ => Some(0),
+    };
+    Shape { zone, recv, request, conn, attrs }
+}
+
+fn evd(r: &mut Random) -> Option<u8> {
+    match r.below(24) {
+        0..3 => None,
+        3 => Some(FOREIGN),
+        4 => Some(4),
+        _ => Some(r.below(4) as u8),
+    }
+}
+
+pub(super) fn mask(r: &mut Random) -> u64 {
+    const COMMON: [u64; 14] = [
+        0x80, 0x100, 0x200, 0x400, 0x1000, 0x2000, 0x4000, 0x8000, 0x1_0000, 0x2_0000, 0x4_0000, 0x8_0000,
+        0x10_0000, 0x80_0000,
+    ];
+    let mut mask = r.pick(&COMMON);
+    while r.one_in(3) {
+        mask |= r.pick(&COMMON);
+    }
+    match r.below(30) {
+        0 => mask | r.pick(&[1, 2, 8, 0x10, 0x20, 0x40, 0x800]),
+        1 => mask | 0x1_0000_0000,
+        2 => 0,
+        3..6 => 0x80 | 0x700 | 0x3D_0000 | 0x2_0000,
+        _ => mask,
+    }
+}
+
+pub(super) fn post(r: &mut Random, place: u8) -> Step {
+    match r.below(10) {
+        0..4 => Step::Recv { place, iov: iov(r, 2), flags: post_flags(r, &[0x04]) },
+        4..8 => Step::Send { place, iov: iov(r, 0), flags: post_flags(r, &[0x01, 0x01, 0x02, 0x04, 0x08]) },
+        8 => {
+            let flags = post_flags(r, &[0x01, 0x04, 0x08, 0x08]);
+            Step::Write { place, iov: iov(r, 0), far: far(r, 3 * REGION / 4), flags }
+        }
+        _ => {
+            let flags = post_flags(r, &[0x01, 0x04, 0x08, 0x08]);
+            Step::Read { place, iov: iov(r, 3), far: far(r, 0), flags }
+        }
+    }
+}
+
+fn post_flags(r: &mut Random, useful: &[u32]) -> u32 {
+    match r.below(24) {
+        0..6 => r.pick(useful),
+        6 => r.pick(&[0x01, 0x02, 0x10, 0x40]),
+        _ => 0,
+    }
+}
+
+/// Segments whose offsets are in a part of their own: 0 sources, 2 receives, 3 sinks of reads. Sources so never change.
+pub(super) fn iov(r: &mut Random, part: u32) -> Vec<Segment> {
+    let count = r.pick(&[0, 1, 1, 1, 1, 2, 2, 3, 4]);
+    (0..count).map(|_| segment(r, part)).collect()
+}
+
+fn segment(r: &mut Random, part: u32) -> Segment {
+    // Receives are mostly as large as what arrives.
+    let len =
+        if part == 2 { r.pick(&[8, 64, 150, 150, 150]) } else { r.pick(&[1, 8, 8, 33, 64, 64, 64, 150]) };
+    let from = part * (REGION / 8);
+    let offset = from + 4 * r.below(u64::from(REGION / 8 - 150) / 4) as u32;
+    match r.below(120) {
+        0 => Segment { region: UNKNOWN, offset, len },
+        1 => Segment { region: r.below(5) as u8, offset, len },
+        2 => Segment { region: 0, offset: REGION - 4, len: 8 },
+        3 => Segment { region: 4, offset, len },
+        4 => Segment { region: UNKNOWN, offset: 77_777, len: 0 },
+        6..10 => Segment { region: 1, offset, len },
+        _ => Segment { region: 0, offset, len },
+    }
+}
+
+fn far(r: &mut Random, from: u32) -> Far {
+    let len = r.pick(&[8, 64, 64, 150, 300]);
+    let offset = from + 4 * r.below(u64::from(REGION / 8 - 300) / 4) as u32;
+    match r.below(16) {
+        0 => Far { region: UNKNOWN, offset, len },
+        1 => Far { region: 1 + r.below(4) as u8, offset, len },
+        2 => Far { region: 0, offset: REGION - 4, len: 300 },
+        _ => Far { region: 0, offset, len },
+    }
+}

@@ -1,0 +1,161 @@
+//! Programs from seeds. Mostly right calls, so that programs get somewhere, and one in some that is wrong.
+
+mod any;
+mod arguments;
+mod random;
+
+use std::collections::VecDeque;
+
+use dat_types::EpState;
+
+use crate::expect::Answer;
+use crate::model::{Limits, Model};
+use crate::program::{PLACES, Program, Step, Target, Time};
+use any::any;
+use arguments::{data, iov, mask, post, shape};
+pub use random::Random;
+
+/// The program of a seed. A model goes along, so that most steps make sense where they stand.
+pub fn generate(seed: u64) -> Program {
+    let mut writer = Writer { r: Random::new(seed), model: Model::new(Limits::COMMON), steps: Vec::new() };
+    for place in 0..PLACES as u8 {
+        let step = Step::Create { place, shape: shape(&mut writer.r) };
+        writer.add(step);
+    }
+    let length = 16 + writer.r.below(48) as usize;
+    while writer.steps.len() < length {
+        match writer.r.below(10) {
+            0..4 => writer.sensible(),
+            4..9 => writer.traffic(),
+            _ => {
+                let step = any(&mut writer.r);
+                writer.add(step);
+            }
+        }
+    }
+    Program(writer.steps)
+}
+
+struct Writer {
+    r: Random,
+    model: Model,
+    steps: Vec<Step>,
+}
+
+impl Writer {
+    fn add(&mut self, step: Step) -> Answer {
+        let answer = self.model.apply(self.steps.len(), &step);
+        // Nobody takes them here.
+        self.model.eps.iter_mut().for_each(|ep| ep.expected.iter_mut().for_each(VecDeque::clear));
+        self.steps.push(step);
+        answer
+    }
+
+    fn state(&self, place: u8) -> Option<EpState> {
+        let ep = &self.model.eps[self.model.places[usize::from(place)]?];
+        ep.alive.then_some(ep.state)
+    }
+
+    /// What an application would do next with a place.
+    fn sensible(&mut self) {
+        let place = self.r.place();
+        let data = data(&mut self.r);
+        let step = match self.state(place) {
+            None => Step::Create { place, shape: shape(&mut self.r) },
+            Some(EpState::Unconnected) => {
+                let side = place / 2;
+                let asked = !self.model.sides[usize::from(side)].asked.is_empty();
+                let time = Time::Infinite;
+                let neighbour = place ^ 1;
+                let awaited = self.model.sides[usize::from(1 - side)].reserved;
+                match self.r.below(10) {
+                    0 => Step::Modify { place, mask: mask(&mut self.r), shape: shape(&mut self.r) },
+                    1..3 => Step::Recv { place, iov: iov(&mut self.r, 2), flags: 0 },
+                    3 => Step::Reserve { place, taken: self.r.one_in(8) },
+                    4 if self.state(neighbour) == Some(EpState::Connected) => {
+                        Step::DupConnect { place, dup: neighbour, data, time, qos: 0 }
+                    }
+                    5.. if awaited.is_some_and(|point| point.listening) => {
+                        Step::Connect { place, to: Target::Reserved, data, time, flags: 0, qos: 0 }
+                    }
+                    _ if asked => {
+                        let which = self.r.below(4) as u8;
+                        Step::Accept { side, which, place: Some(place), data }
+                    }
+                    _ => Step::Connect { place, to: Target::Peer, data, time, flags: 0, qos: 0 },
+                }
+            }
+            Some(EpState::ActiveConnectionPending) => {
+                let side = 1 - place / 2;
+                let which = self.r.below(4) as u8;
+                match self.r.below(12) {
+                    0 => Step::Reject { side, which, data },
+                    1 => Step::Disconnect { place, graceful: self.r.one_in(2) },
+                    _ => {
+                        let free = (2 * side..2 * side + 2)
+                            .find(|place| self.state(*place) == Some(EpState::Unconnected));
+                        Step::Accept { side, which, place: Some(free.unwrap_or(2 * side)), data }
+                    }
+                }
+            }
+            Some(EpState::PassiveConnectionPending) => {
+                let side = place / 2;
+                let asked = &self.model.sides[usize::from(side)].asked;
+                let which = asked.iter().position(|asked| asked.held.is_some()).unwrap_or_default() as u8;
+                match self.r.below(6) {
+                    0 => Step::Reject { side, which, data },
+                    1 => post(&mut self.r, place),
+                    2 => Step::Modify { place, mask: mask(&mut self.r), shape: shape(&mut self.r) },
+                    _ => Step::Accept { side, which, place: None, data },
+                }
+            }
+            Some(EpState::Reserved) => match self.r.below(6) {
+                0 => Step::Unreserve { side: place / 2 },
+                1 => Step::Modify { place, mask: mask(&mut self.r), shape: shape(&mut self.r) },
+                2 => Step::Recv { place, iov: iov(&mut self.r, 2), flags: 0 },
+                _ => {
+                    let free = (0..PLACES as u8).find(|other| {
+                        other / 2 != place / 2 && self.state(*other) == Some(EpState::Unconnected)
+                    });
+                    let place = free.unwrap_or(3 - place);
+                    let time = Time::Infinite;
+                    Step::Connect { place, to: Target::Reserved, data, time, flags: 0, qos: 0 }
+                }
+            },
+            Some(EpState::Connected) if self.r.one_in(3) => {
+                Step::Disconnect { place, graceful: self.r.one_in(2) }
+            }
+            Some(EpState::DisconnectPending) if self.r.one_in(3) => {
+                Step::Disconnect { place, graceful: false }
+            }
+            Some(EpState::Disconnected) => match self.r.below(4) {
+                0 => post(&mut self.r, place),
+                _ => Step::Reset { place },
+            },
+            Some(_) => post(&mut self.r, place),
+        };
+        self.add(step);
+    }
+
+    /// Posts on an endpoint, and receives at its peer.
+    fn traffic(&mut self) {
+        let place = self.r.place();
+        let usual = Some(EpState::Connected);
+        let place = (0..PLACES as u8)
+            .map(|turn| (place + turn) % PLACES as u8)
+            .find(|place| self.state(*place) == usual)
+            .unwrap_or(place);
+        let peer = self.model.places[usize::from(place)].and_then(|ep| self.model.eps[ep].peer);
+        let at_peer = (0..PLACES as u8).find(|place| self.model.places[usize::from(*place)] == peer);
+        if let Some(place) = at_peer.filter(|_| peer.is_some()) {
+            for _ in 0..self.r.below(4) {
+                let step = Step::Recv { place, iov: iov(&mut self.r, 2), flags: 0 };
+                self.add(step);
+            }
+        }
+        for _ in 0..1 + self.r.below(4) {
+            let step = post(&mut self.r, place);
+            self.add(step);
+        }
+    }
+}

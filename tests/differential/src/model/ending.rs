@@ -1,0 +1,73 @@
+//! The end of connections, and the events of endpoints.
+
+use dat_types::ConnectionKind::Disconnected;
+use dat_types::ReturnType::InvalidState as IS;
+use dat_types::{ConnectionKind, DtoOperation, DtoStatus, EpState};
+
+use super::Model;
+use crate::expect::{Answer, Expected, Stream, What};
+
+impl Model {
+    pub(super) fn disconnect(&mut self, ep: usize, graceful: bool) -> Answer {
+        match self.eps[ep].state {
+            EpState::Unconnected | EpState::Reserved | EpState::PassiveConnectionPending => {
+                return Answer::Refused(vec![IS]);
+            }
+            EpState::Disconnected => {}
+            EpState::DisconnectPending if graceful => {}
+            EpState::Connected if graceful && !self.eps[ep].requests.is_empty() => {
+                self.eps[ep].state = EpState::DisconnectPending;
+            }
+            _ => {
+                self.hang_up_at_peer(ep, &[Disconnected]);
+                self.down(ep, &[Disconnected], &[]);
+            }
+        }
+        Answer::Success
+    }
+
+    /// The other end learns that this one has gone.
+    pub(crate) fn hang_up_at_peer(&mut self, ep: usize, kinds: &[ConnectionKind]) {
+        if let Some(peer) = self.eps[ep].peer.take() {
+            self.down(peer, kinds, &[]);
+        }
+    }
+
+    /// To DISCONNECTED: outstanding work is flushed in post order, then the event.
+    pub(crate) fn down(&mut self, ep: usize, kinds: &[ConnectionKind], data: &[u8]) {
+        self.eps[ep].state = EpState::Disconnected;
+        self.eps[ep].peer = None;
+        self.eps[ep].silent = false;
+        for request in std::mem::take(&mut self.eps[ep].requests) {
+            self.complete(ep, Stream::Request, request.cookie, &[DtoStatus::Flushed], request.operation, 0);
+        }
+        for recv in std::mem::take(&mut self.eps[ep].recvs) {
+            self.complete(ep, Stream::Recv, recv.cookie, &[DtoStatus::Flushed], DtoOperation::Receive, 0);
+        }
+        self.tell(ep, kinds, data.to_vec());
+    }
+
+    pub(super) fn tell(&mut self, ep: usize, kinds: &[ConnectionKind], data: Vec<u8>) {
+        let ep = &mut self.eps[ep];
+        let Some(evd) = ep.shape.conn else { return };
+        let what = What::Connection { kinds: kinds.to_vec(), data };
+        ep.expected[Stream::Connection as usize].push_back(Expected { evd, what });
+    }
+
+    pub(crate) fn complete(
+        &mut self,
+        ep: usize,
+        stream: Stream,
+        cookie: u64,
+        statuses: &[DtoStatus],
+        operation: DtoOperation,
+        length: u64,
+    ) {
+        let ep = &mut self.eps[ep];
+        let evd = if stream == Stream::Recv { ep.shape.recv } else { ep.shape.request };
+        // A direction without a dispatcher has room for nothing.
+        let Some(evd) = evd else { return };
+        let what = What::Dto { cookie, statuses: statuses.to_vec(), operation, length };
+        ep.expected[stream as usize].push_back(Expected { evd, what });
+    }
+}

@@ -1,0 +1,222 @@
+//! The reference model: what each call must return and which events must follow, from the contract's tables. It knows
+//! nothing of channels, queues or threads.
+
+mod connect;
+mod ending;
+mod endpoint;
+pub(crate) mod memory;
+mod post;
+mod transfer;
+
+use std::collections::VecDeque;
+
+use dat_types::EpState;
+use dat_types::ReturnType::{InvalidHandle as IH, InvalidState as IS};
+
+use crate::expect::{Answer, Expected};
+use crate::program::{PLACES, Shape, Step};
+use memory::Memory;
+use transfer::{Recv, Request};
+
+/// What differs between providers and matters here.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Most bytes of private data.
+    pub private_data: usize,
+}
+
+impl Limits {
+    /// What programs are written for.
+    pub const COMMON: Limits = Limits { private_data: 256 };
+}
+
+/// Both adapters.
+#[derive(Clone, Debug)]
+pub struct Model {
+    pub(crate) limits: Limits,
+    pub(crate) eps: Vec<Endpoint>,
+    pub(crate) places: [Option<usize>; PLACES],
+    pub(crate) sides: [Side; 2],
+    /// Which step is being made; it is the cookie of what it posts.
+    pub(crate) step: usize,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Side {
+    pub(crate) listening: bool,
+    /// How often it has listened: what an endpoint asked once may be another service point now.
+    generation: u32,
+    pub(crate) reserved: Option<Reserved>,
+    /// Undecided requests, in the order of their arrival.
+    pub(crate) asked: Vec<Asked>,
+    /// How many were decided.
+    pub(crate) decided: usize,
+    pub(crate) memory: Memory,
+}
+
+/// The last reserved service point of a side.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reserved {
+    /// Each has a qualifier of its own.
+    number: u32,
+    ep: usize,
+    /// `false`: its request has come, or it was freed.
+    pub(crate) listening: bool,
+    freed: bool,
+}
+
+/// Whom an endpoint asked when it connected.
+#[derive(Clone, Copy, Debug)]
+enum Goal {
+    Public {
+        side: usize,
+        generation: u32,
+    },
+    /// `None`: there has not been one.
+    Reserved {
+        side: usize,
+        number: Option<u32>,
+    },
+    Nobody,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    pub(crate) from: usize,
+    /// The endpoint it holds, of a reserved service point.
+    pub(crate) held: Option<usize>,
+    /// The attempt it belongs to; an endpoint that has gone on asks no more.
+    pub(crate) attempt: u32,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Endpoint {
+    pub(crate) side: usize,
+    pub(crate) alive: bool,
+    pub(crate) state: EpState,
+    pub(crate) shape: Shape,
+    pub(crate) attempt: u32,
+    pub(crate) peer: Option<usize>,
+    /// Whom it asked; none: it was asked.
+    goal: Option<Goal>,
+    pub(crate) recvs: VecDeque<Recv>,
+    pub(crate) requests: VecDeque<Request>,
+    /// A request succeeded that nobody is told of; until everything is settled it may not have done so yet.
+    pub(crate) silent: bool,
+    /// What must come, by stream.
+    pub(crate) expected: [VecDeque<Expected>; 3],
+}
+
+impl Model {
+    /// Two adapters that listen, without endpoints.
+    pub fn new(limits: Limits) -> Model {
+        let side = |side| Side {
+            listening: true,
+            generation: 0,
+            reserved: None,
+            asked: Vec::new(),
+            decided: 0,
+            memory: Memory::new(side),
+        };
+        Model { limits, eps: Vec::new(), places: [None; PLACES], sides: [side(0), side(1)], step: 0 }
+    }
+
+    /// Makes a step.
+    pub(crate) fn apply(&mut self, index: usize, step: &Step) -> Answer {
+        self.step = index;
+        let answer = self.perform(step);
+        if answer == Answer::Success {
+            self.transfer_all();
+        }
+        answer
+    }
+
+    fn perform(&mut self, step: &Step) -> Answer {
+        match step {
+            Step::Create { place, shape } => self.create(*place, shape),
+            Step::Accept { side, which, place, data } => self.accept(*side, *which, *place, *data),
+            Step::Reject { side, which, data } => self.reject(*side, *which, *data),
+            Step::AcceptStale { side, .. } | Step::RejectStale { side } => {
+                match self.sides[usize::from(*side)].decided {
+                    0 => Answer::LeftOut,
+                    _ => Answer::Refused(vec![IH]),
+                }
+            }
+            Step::StopListening { side } => self.listening(*side, false),
+            Step::Listen { side } => self.listening(*side, true),
+            Step::FreeZone { side, zone } => self.free_zone(*side, *zone),
+            Step::FreeEvd { side, evd } => self.free_evd(*side, *evd),
+            Step::Unreserve { side } => self.unreserve(usize::from(*side)),
+            Step::Free { place }
+            | Step::Connect { place, .. }
+            | Step::DupConnect { place, .. }
+            | Step::Reserve { place, .. }
+            | Step::Disconnect { place, .. }
+            | Step::Reset { place }
+            | Step::Recv { place, .. }
+            | Step::Send { place, .. }
+            | Step::Write { place, .. }
+            | Step::Read { place, .. }
+            | Step::Modify { place, .. }
+            | Step::Query { place } => {
+                let empty = |place: u8| self.places[usize::from(place)].is_none();
+                if matches!(step, Step::DupConnect { dup, .. } if empty(*dup)) {
+                    return Answer::LeftOut;
+                }
+                let Some(ep) = self.places[usize::from(*place)] else { return Answer::LeftOut };
+                if !self.eps[ep].alive {
+                    return Answer::Refused(vec![IH]);
+                }
+                self.on_endpoint(ep, step)
+            }
+        }
+    }
+
+    fn on_endpoint(&mut self, ep: usize, step: &Step) -> Answer {
+        match step {
+            Step::Free { .. } => self.free(ep),
+            Step::Connect { to, data, time, flags, qos, .. } => {
+                self.connect(ep, *to, *data, *time, *flags, *qos)
+            }
+            Step::DupConnect { dup, data, time, qos, .. } => {
+                self.dup_connect(ep, usize::from(*dup), *data, *time, *qos)
+            }
+            Step::Reserve { taken, .. } => self.reserve(ep, *taken),
+            Step::Disconnect { graceful, .. } => self.disconnect(ep, *graceful),
+            Step::Reset { .. } => match self.eps[ep].state {
+                EpState::Unconnected => Answer::Success,
+                EpState::Disconnected => {
+                    self.eps[ep].state = EpState::Unconnected;
+                    Answer::Success
+                }
+                _ => Answer::Refused(vec![IS]),
+            },
+            Step::Modify { mask, shape, .. } => self.modify(ep, *mask, shape),
+            Step::Query { .. } => Answer::Success,
+            post => self.post(ep, post),
+        }
+    }
+
+    /// What is left to do at the end with reserved service points, whose endpoints cannot be freed.
+    pub(crate) fn leftover(&self) -> Option<Step> {
+        (0..2u8).find_map(|number| {
+            let side = &self.sides[usize::from(number)];
+            let held = side.asked.iter().position(|asked| asked.held.is_some());
+            let reserved = side.reserved.is_some_and(|point| point.listening);
+            match held {
+                Some(which) => Some(Step::Reject { side: number, which: which as u8, data: 0 }),
+                None => reserved.then_some(Step::Unreserve { side: number }),
+            }
+        })
+    }
+
+    /// Whether everything that must come came.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.eps.iter().all(|ep| ep.expected.iter().all(VecDeque::is_empty))
+    }
+}
+
+/// The bytes of private data of a length.
+pub(crate) fn private_data(len: u16) -> Vec<u8> {
+    (0..len).map(|i| (i * 7 + len) as u8).collect()
+}

@@ -1,0 +1,121 @@
+//! Posts: what each must return, and what waits then (contract section 7).
+
+use dat_types::DtoStatus::Flushed;
+use dat_types::ReturnType::{
+    InsufficientResources as IR, InvalidParameter as IP, InvalidState as IS, LengthError as LE,
+};
+use dat_types::{DtoOperation, EpState};
+
+use super::Model;
+use super::memory::{LOCAL_READ, LOCAL_WRITE, REGIONS, REMOTE_READ, REMOTE_WRITE, segment_faults, total};
+use super::transfer::{Recv, Request};
+use crate::expect::{Answer, Faults, Stream};
+use crate::program::{Far, REGION, Step, UNKNOWN};
+
+const SUPPRESS: u32 = 0x01;
+const SOLICITED: u32 = 0x02;
+const UNSIGNALLED: u32 = 0x04;
+const FENCE: u32 = 0x08;
+
+impl Model {
+    pub(crate) fn post(&mut self, ep: usize, step: &Step) -> Answer {
+        let (iov, flags, operation, far) = match step {
+            Step::Recv { iov, flags, .. } => (iov, *flags, DtoOperation::Receive, None),
+            Step::Send { iov, flags, .. } => (iov, *flags, DtoOperation::Send, None),
+            Step::Write { iov, far, flags, .. } => (iov, *flags, DtoOperation::RdmaWrite, Some(*far)),
+            Step::Read { iov, far, flags, .. } => (iov, *flags, DtoOperation::RdmaRead, Some(*far)),
+            _ => return Answer::LeftOut,
+        };
+        let it = &self.eps[ep];
+        let attrs = &it.shape.attrs;
+        let is_recv = operation == DtoOperation::Receive;
+        let total = total(iov);
+        let mut faults = Faults::default();
+        // Flags and counts come first, then the state; the segments may be looked at before or after it.
+        let (mode, most) = match is_recv {
+            true => (attrs.recv_flags, attrs.recv_iov),
+            false => (attrs.request_flags, attrs.request_iov),
+        };
+        let mut allowed = if is_recv { 0 } else { SUPPRESS | FENCE };
+        if operation == DtoOperation::Send {
+            allowed |= SOLICITED;
+        }
+        if mode == UNSIGNALLED {
+            allowed |= UNSIGNALLED;
+        }
+        faults.when(flags & !allowed != 0 || iov.len() > most as usize, 0, IP);
+        let usable = matches!(it.state, EpState::Connected | EpState::Disconnected);
+        faults.when(!is_recv && !usable, 1, IS);
+        let right = match operation {
+            DtoOperation::Receive | DtoOperation::RdmaRead => LOCAL_WRITE,
+            _ => LOCAL_READ,
+        };
+        segment_faults(iov, it.shape.zone, right).into_iter().for_each(|code| faults.when(true, 1, code));
+        let most = if operation == DtoOperation::Send { attrs.message } else { attrs.rdma };
+        faults.when(!is_recv && total > most, 1, IP);
+        if let Some(far) = far {
+            if operation == DtoOperation::RdmaRead {
+                faults.when(attrs.reads_out == 0, 1, IP);
+                faults.when(total < u64::from(far.len), 1, LE);
+            } else {
+                faults.when(total > u64::from(far.len), 1, LE);
+            }
+        }
+        let (outstanding, limit) = match is_recv {
+            true => (it.recvs.len(), attrs.recvs),
+            false => (it.requests.len(), attrs.requests),
+        };
+        let full = outstanding >= limit as usize;
+        faults.when(full, 2, IR);
+        let answer = faults.answer();
+        if answer != Answer::Success {
+            return answer;
+        }
+        let iov = iov.clone();
+        let cookie = self.step as u64;
+        let far = far.unwrap_or(Far { region: 0, offset: 0, len: 0 });
+        if self.eps[ep].state == EpState::Disconnected {
+            let stream = if is_recv { Stream::Recv } else { Stream::Request };
+            self.complete(ep, stream, cookie, &[Flushed], operation, 0);
+        } else if is_recv {
+            self.eps[ep].recvs.push_back(Recv { cookie, iov });
+        } else {
+            let request = Request { cookie, operation, iov, far, suppressed: flags & SUPPRESS != 0 };
+            // Whether a success nobody is told of has been, while others wait behind it, cannot be known; it decides
+            // whether a later flush tells of it.
+            let waiting = &self.eps[ep].requests;
+            if !waiting.is_empty() && (request.suppressed || waiting.iter().any(|other| other.suppressed)) {
+                return Answer::LeftOut;
+            }
+            // Behind a message that cannot be delivered it is open when a one-sided operation fails.
+            if !self.eps[ep].requests.is_empty() && self.remote_fault(ep, &request) {
+                return Answer::LeftOut;
+            }
+            self.eps[ep].requests.push_back(request);
+        }
+        answer
+    }
+
+    /// Whether the far side refuses it.
+    pub(super) fn remote_fault(&self, ep: usize, request: &Request) -> bool {
+        let right = match request.operation {
+            DtoOperation::RdmaWrite => REMOTE_WRITE,
+            DtoOperation::RdmaRead => REMOTE_READ,
+            _ => return false,
+        };
+        let length = match request.operation {
+            DtoOperation::RdmaWrite => total(&request.iov) as u32,
+            _ => request.far.len,
+        };
+        let Some(peer) = self.eps[ep].peer else { return false };
+        if length == 0 {
+            return false;
+        }
+        let Far { region, offset, .. } = request.far;
+        if region == UNKNOWN {
+            return true;
+        }
+        let (zone, rights) = REGIONS[usize::from(region)];
+        rights & right == 0 || self.eps[peer].shape.zone != Some(zone) || offset + length > REGION
+    }
+}

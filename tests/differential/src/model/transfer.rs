@@ -1,0 +1,141 @@
+//! Transfers: matching of sends with receives, one-sided operations, what memory then holds.
+
+use dat_types::ConnectionKind::{Broken, Disconnected};
+use dat_types::DtoStatus::{Flushed, LocalLength, LocalProtection, RemoteAccess, RemoteResponder, Success};
+use dat_types::{DtoOperation, EpState};
+
+use super::Model;
+use super::memory::{LOCAL_WRITE, segment_faults, total};
+use crate::expect::Stream;
+use crate::program::{Far, Segment};
+
+/// A posted receive.
+#[derive(Clone, Debug)]
+pub(crate) struct Recv {
+    pub(crate) cookie: u64,
+    pub(crate) iov: Vec<Segment>,
+}
+
+/// A request that is not finished.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    pub(crate) cookie: u64,
+    pub(crate) operation: DtoOperation,
+    pub(crate) iov: Vec<Segment>,
+    pub(crate) far: Far,
+    pub(crate) suppressed: bool,
+}
+
+impl Model {
+    /// Everything that can finish does.
+    pub(crate) fn transfer_all(&mut self) {
+        while (0..self.eps.len()).any(|ep| self.transfer(ep)) {}
+        // What waits behind an undeliverable message may have been done already, or not.
+        for ep in 0..self.eps.len() {
+            let Some(peer) = self.eps[ep].peer else { continue };
+            let (here, there) = (self.eps[ep].side, self.eps[peer].side);
+            for request in self.eps[ep].requests.clone() {
+                match request.operation {
+                    DtoOperation::RdmaRead => self.sides[here].memory.doubt(&request.iov),
+                    DtoOperation::RdmaWrite if !self.remote_fault(ep, &request) => {
+                        self.sides[there].memory.doubt(&[target(&request)]);
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// The oldest request of an endpoint; `false`: it has none that can finish.
+    fn transfer(&mut self, ep: usize) -> bool {
+        let it = &self.eps[ep];
+        let (Some(peer), Some(request)) = (it.peer, it.requests.front().cloned()) else { return false };
+        if !matches!(it.state, EpState::Connected | EpState::DisconnectPending) {
+            return false;
+        }
+        match request.operation {
+            DtoOperation::Send if self.eps[peer].recvs.is_empty() => return false,
+            DtoOperation::Send => self.deliver(ep, peer, &request),
+            _ => self.one_sided(ep, peer, &request),
+        }
+        let it = &mut self.eps[ep];
+        if it.state == EpState::DisconnectPending && it.requests.is_empty() {
+            self.hang_up_at_peer(ep, &[Disconnected]);
+            self.down(ep, &[Disconnected], &[]);
+        }
+        true
+    }
+
+    fn deliver(&mut self, ep: usize, peer: usize, request: &Request) {
+        let Some(recv) = self.eps[peer].recvs.pop_front() else { return };
+        let length = total(&request.iov);
+        let foreign = !segment_faults(&recv.iov, self.eps[peer].shape.zone, LOCAL_WRITE).is_empty();
+        let status = match () {
+            () if foreign => LocalProtection,
+            () if length > total(&recv.iov) => LocalLength,
+            () => Success,
+        };
+        self.complete(peer, Stream::Recv, recv.cookie, &[status], DtoOperation::Receive, length);
+        if status != Success {
+            let there = self.eps[peer].side;
+            self.sides[there].memory.doubt(&recv.iov);
+            self.fail(ep, peer, &[RemoteResponder, Flushed], false);
+            return;
+        }
+        let bytes = self.sides[self.eps[ep].side].memory.gather(&request.iov);
+        let there = self.eps[peer].side;
+        self.sides[there].memory.scatter(&recv.iov, &bytes);
+        self.succeed(ep, length);
+    }
+
+    fn one_sided(&mut self, ep: usize, peer: usize, request: &Request) {
+        if self.remote_fault(ep, request) {
+            if request.operation == DtoOperation::RdmaRead {
+                let here = self.eps[ep].side;
+                self.sides[here].memory.doubt(&request.iov);
+            }
+            self.fail(ep, peer, &[RemoteAccess], true);
+            return;
+        }
+        let (here, there) = (self.eps[ep].side, self.eps[peer].side);
+        let length = if request.operation == DtoOperation::RdmaWrite {
+            let bytes = self.sides[here].memory.gather(&request.iov);
+            if !bytes.is_empty() {
+                self.sides[there].memory.scatter(&[target(request)], &bytes);
+            }
+            bytes.len() as u64
+        } else {
+            let Far { region, offset, len } = request.far;
+            if len > 0 {
+                let bytes = self.sides[there].memory.gather(&[Segment { region, offset, len }]);
+                self.sides[here].memory.scatter(&request.iov, &bytes);
+            }
+            u64::from(len)
+        };
+        self.succeed(ep, length);
+    }
+
+    fn succeed(&mut self, ep: usize, length: u64) {
+        let Some(request) = self.eps[ep].requests.pop_front() else { return };
+        self.eps[ep].silent = request.suppressed;
+        if !request.suppressed {
+            self.complete(ep, Stream::Request, request.cookie, &[Success], request.operation, length);
+        }
+    }
+
+    /// The oldest request fails and the connection with it. `here`: the fault is this end's to report.
+    fn fail(&mut self, ep: usize, peer: usize, statuses: &[dat_types::DtoStatus], here: bool) {
+        if let Some(request) = self.eps[ep].requests.pop_front() {
+            self.complete(ep, Stream::Request, request.cookie, statuses, request.operation, 0);
+        }
+        let certain = [Broken];
+        let either = [Broken, Disconnected];
+        self.down(ep, if here { &certain } else { &either }, &[]);
+        self.down(peer, if here { &either } else { &certain }, &[]);
+    }
+}
+
+fn target(request: &Request) -> Segment {
+    let Far { region, offset, .. } = request.far;
+    Segment { region, offset, len: total(&request.iov) as u32 }
+}

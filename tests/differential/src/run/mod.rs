@@ -1,0 +1,220 @@
+//! Runs a program on a provider next to the model, and stops at the first difference.
+
+mod same;
+mod settle;
+mod trace;
+
+use std::time::Duration;
+
+use dat_engine::Plugin;
+use dat_plugin::Config;
+
+pub use trace::{Disagreement, Trace};
+
+use crate::expect::{Answer, Stream};
+use crate::model::Model;
+use crate::program::{PLACES, Program, Step};
+use crate::watch::{Pulse, watched};
+use crate::world::{Places, World};
+
+/// How long a run waits before it says that something does not happen.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// For an event that must come.
+    pub event: Duration,
+    /// For a call to return.
+    pub call: Duration,
+}
+
+impl Patience {
+    /// For a verdict: nothing takes that long on a busy machine either.
+    pub const FULL: Patience = Patience { event: Duration::from_secs(5), call: Duration::from_secs(10) };
+    /// For the many runs that make a failing program short, most of which would wait to the end.
+    pub const SHRINKING: Patience =
+        Patience { event: Duration::from_millis(1200), call: Duration::from_secs(2) };
+}
+
+/// A provider: both adapters of a program are in this process.
+#[derive(Clone, Debug)]
+pub struct Subject {
+    /// Its name in reports.
+    pub label: String,
+    /// The plugin.
+    pub plugin: Plugin,
+    /// How to open it.
+    pub config: Config,
+}
+
+/// Runs `program` on every subject; the first difference, from the model or between subjects, is the error.
+pub fn compare(program: &Program, subjects: &[Subject], patience: Patience) -> Result<Trace, Disagreement> {
+    let mut first: Option<(&str, Trace)> = None;
+    for subject in subjects {
+        let trace = watched(program, subject, patience)?;
+        match &first {
+            None => first = Some((&subject.label, trace)),
+            Some((other, known)) if *known != trace => {
+                let what = format!("differs from {other}: {}", known.difference(&trace));
+                return Err(Disagreement { label: subject.label.clone(), step: program.0.len(), what });
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(first.map(|(_, trace)| trace).unwrap_or_default())
+}
+
+/// Runs `program` on one provider next to the model, on the caller's thread. `pulse` beats as long as calls return.
+pub(crate) fn run(
+    program: &Program,
+    subject: &Subject,
+    patience: Patience,
+    pulse: &Pulse,
+) -> Result<Trace, Disagreement> {
+    let wrong = |step, what| Disagreement { label: subject.label.clone(), step, what };
+    let world = World::open(subject).map_err(|what| wrong(0, format!("does not open: {what}")))?;
+    let model = Model::new(world.limits());
+    let mut run = Run { model, world, trace: Trace::default(), burst: None, patience, pulse };
+    for (index, step) in program.0.iter().enumerate() {
+        pulse.at(index);
+        run.step(index, step).map_err(|what| wrong(index, format!("{step:?}: {what}")))?;
+    }
+    let steps = program.0.len();
+    pulse.at(steps);
+    run.finish().map_err(|what| wrong(steps, what))
+}
+
+struct Run<'a> {
+    model: Model,
+    world: World,
+    trace: Trace,
+    /// Posts made on an endpoint since everything was settled.
+    burst: Option<(usize, usize)>,
+    patience: Patience,
+    pulse: &'a Pulse,
+}
+
+type Seen<T = ()> = Result<T, String>;
+
+impl Run<'_> {
+    fn step(&mut self, index: usize, step: &Step) -> Seen {
+        let places = self.places(index, step);
+        if !self.may_hurry(step, &places) {
+            self.settle()?;
+        }
+        // What was waiting at the peer is under way after a receive; a later post must not end it.
+        let lets_go = matches!(step, Step::Recv { .. }) && places.ep.is_some_and(|ep| self.is_waited_for(ep));
+        let answer = self.model.apply(index, step);
+        if answer == Answer::LeftOut {
+            self.trace.answers.push("left out".into());
+            return Ok(());
+        }
+        let result = self.world.perform(step, &places);
+        let code = result.as_ref().err().map(dat_types::Error::kind);
+        let told = match &result {
+            Ok(()) => "SUCCESS".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        match (&answer, code) {
+            (Answer::Success, None) => {}
+            (Answer::Refused(codes), Some(code)) if codes.contains(&code) => {}
+            (Answer::Success, _) => return Err(format!("gave {told} instead of SUCCESS")),
+            (Answer::Refused(codes), _) => return Err(format!("gave {told} instead of one of {codes:?}")),
+            (Answer::LeftOut, _) => {}
+        }
+        self.trace.answers.push(format!("{code:?}"));
+        if let (Step::Query { .. }, Some(ep), None) = (step, places.ep, code) {
+            self.same_parameters(ep)?;
+        }
+        match step.post_on() {
+            Some(_)
+                if !lets_go
+                    && self
+                        .model
+                        .eps
+                        .iter()
+                        .all(|ep| ep.expected[Stream::Connection as usize].is_empty()) =>
+            {
+                let before = self.burst.map_or(0, |(_, posts)| posts);
+                self.burst = places.ep.map(|ep| (ep, before + 1));
+                Ok(())
+            }
+            _ => self.settle(),
+        }
+    }
+
+    /// Whether the step may follow while what the last posts cause is still under way.
+    fn may_hurry(&self, step: &Step, places: &Places) -> bool {
+        let Some((ep, posts)) = self.burst else { return true };
+        let it = &self.model.eps[ep];
+        let (held, most) = match step {
+            Step::Recv { .. } => (it.recvs.len(), it.shape.attrs.recvs),
+            _ => (it.requests.len(), it.shape.attrs.requests),
+        };
+        // A receive may meet a message that breaks the connection while requests are under way.
+        let risky = it.silent || (self.is_waited_for(ep) && matches!(step, Step::Recv { .. }));
+        !risky && step.post_on().is_some() && places.ep == Some(ep) && held + posts < most as usize
+    }
+
+    /// Whether the peer of an endpoint has requests that wait for a receive.
+    fn is_waited_for(&self, ep: usize) -> bool {
+        self.model.eps[ep].peer.is_some_and(|peer| !self.model.eps[peer].requests.is_empty())
+    }
+
+    fn places(&self, index: usize, step: &Step) -> Places {
+        let place = match step {
+            Step::Free { place }
+            | Step::Connect { place, .. }
+            | Step::DupConnect { place, .. }
+            | Step::Reserve { place, .. }
+            | Step::Disconnect { place, .. }
+            | Step::Reset { place }
+            | Step::Recv { place, .. }
+            | Step::Send { place, .. }
+            | Step::Write { place, .. }
+            | Step::Read { place, .. }
+            | Step::Modify { place, .. }
+            | Step::Query { place }
+            | Step::Accept { place: Some(place), .. }
+            | Step::AcceptStale { place, .. } => Some(usize::from(*place) % PLACES),
+            _ => None,
+        };
+        let ep = place.and_then(|place| self.model.places[place]);
+        let dup = match step {
+            Step::DupConnect { dup, .. } => self.model.places[usize::from(*dup) % PLACES],
+            _ => None,
+        };
+        let which = match step {
+            Step::Accept { side, which, .. } | Step::Reject { side, which, .. } => {
+                self.model.which(*side, *which)
+            }
+            _ => None,
+        };
+        let side = ep.map_or(0, |ep| self.model.eps[ep].side);
+        let peer = ep.and_then(|ep| self.model.eps[ep].peer);
+        let peer_side = peer.map_or(1 - side, |peer| self.model.eps[peer].side);
+        Places { ep, dup, side, peer_side, which, cookie: index as u64 }
+    }
+
+    /// Frees what is left, one endpoint after the other, and closes gracefully: nothing may be left over.
+    fn finish(mut self) -> Seen<Trace> {
+        self.settle()?;
+        self.same_memory()?;
+        while let Some(step) = self.model.leftover() {
+            self.step(usize::MAX, &step)?;
+        }
+        for index in 0..self.model.eps.len() {
+            self.pulse.beat();
+            if self.model.eps[index].alive {
+                self.model.free_at_end(index);
+                self.world.eps[index].free().map_err(|error| format!("freeing endpoint {index}: {error}"))?;
+                self.settle().map_err(|what| format!("after freeing endpoint {index}: {what}"))?;
+            }
+        }
+        let World { sides, eps, .. } = self.world;
+        drop(eps);
+        for half in sides {
+            self.pulse.beat();
+            half.close()?;
+        }
+        Ok(self.trace)
+    }
+}

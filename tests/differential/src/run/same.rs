@@ -1,0 +1,66 @@
+//! Compares states, parameters and memory with the model's.
+
+use super::{Run, Seen};
+use crate::world::attrs_of;
+
+impl Run<'_> {
+    pub(super) fn same_states(&self) -> Seen {
+        for (index, ep) in self.model.eps.iter().enumerate().filter(|(_, ep)| ep.alive) {
+            let status = self.world.eps[index].status().map_err(|error| error.to_string())?;
+            if status.state != ep.state {
+                return Err(format!("endpoint {index} is {} instead of {}", status.state, ep.state));
+            }
+            let idle = (ep.recvs.is_empty(), ep.requests.is_empty());
+            if (status.recv_idle, status.request_idle) != idle {
+                return Err(format!("endpoint {index} has {status:?} instead of idle flags {idle:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn same_parameters(&self, index: usize) -> Seen {
+        let param = self.world.eps[index].query().map_err(|error| error.to_string())?;
+        let it = &self.model.eps[index];
+        let half = &self.world.sides[it.side];
+        if attrs_of(&param.attr) != it.shape.attrs {
+            return Err(format!("attributes {:?} instead of {:?}", attrs_of(&param.attr), it.shape.attrs));
+        }
+        let evds = [
+            ("receive", &param.recv_evd, it.shape.recv),
+            ("request", &param.request_evd, it.shape.request),
+            ("connect", &param.connect_evd, it.shape.conn),
+        ];
+        for (what, seen, want) in evds {
+            let want = want.map(|evd| half.evds[usize::from(evd)].id());
+            let seen = seen.as_ref().map(dat_engine::Evd::id);
+            if seen != want {
+                return Err(format!("{what} dispatcher {seen:?} instead of {want:?}"));
+            }
+        }
+        let zone = it.shape.zone.map(|zone| half.zones[usize::from(zone)].id());
+        match param.pz.as_ref().map(dat_engine::Pz::id) == zone {
+            true => Ok(()),
+            false => Err(format!("zone {:?} instead of {zone:?}", param.pz)),
+        }
+    }
+
+    pub(super) fn same_memory(&self) -> Seen {
+        for (side, half) in self.world.sides.iter().enumerate() {
+            for (number, region) in half.regions.iter().enumerate() {
+                let known = self.model.sides[side].memory.region(number);
+                let mut bytes = vec![0; known.len()];
+                region.memory().read(0, &mut bytes);
+                let differs = |(at, byte): (usize, &u8)| match known[at] {
+                    Some(want) if want != *byte => Some((at, *byte, want)),
+                    _ => None,
+                };
+                if let Some((at, byte, want)) = bytes.iter().enumerate().find_map(differs) {
+                    return Err(format!(
+                        "byte {at} of region {number} at side {side}: {byte} instead of {want}"
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,125 @@
+//! Waits until everything that must come has come, and looks that nothing else did.
+
+use std::time::{Duration, Instant};
+
+use dat_types::{DtoOperation, EpState, Event, EventData, ObjectId};
+
+use super::{Run, Seen};
+use crate::expect::{Expected, Stream, What};
+
+impl Run<'_> {
+    /// Waits for everything the model expects, and looks that nothing else is there.
+    pub(super) fn settle(&mut self) -> Seen {
+        self.burst = None;
+        self.trace.events.resize_with(self.model.eps.len(), Default::default);
+        let start = Instant::now();
+        let mut looks = 0u32;
+        loop {
+            while let Some((side, evd, event)) = self.world.event().map_err(|error| error.to_string())? {
+                self.event(side, evd, &event)?;
+            }
+            let missing = self.missing();
+            let Some(missing) = missing else {
+                self.model.eps.iter_mut().for_each(|ep| ep.silent = false);
+                break;
+            };
+            if start.elapsed() > self.patience.event {
+                return Err(format!("did not come in time: {missing}"));
+            }
+            self.pulse.beat();
+            looks += 1;
+            match looks {
+                0..200 => std::hint::spin_loop(),
+                200..2000 => std::thread::yield_now(),
+                _ => std::thread::sleep(Duration::from_micros(100)),
+            }
+        }
+        self.same_states()
+    }
+
+    /// What the model still waits for.
+    fn missing(&self) -> Option<String> {
+        if !self.model.is_settled() {
+            let next = self.model.eps.iter().enumerate().find_map(|(index, ep)| {
+                ep.expected.iter().find_map(|stream| stream.front()).map(|next| (index, next))
+            });
+            return next.map(|(index, next)| format!("at endpoint {index}: {next}"));
+        }
+        for (side, half) in self.world.sides.iter().enumerate() {
+            let (arrived, asked) = (half.asked.len(), self.model.sides[side].asked.len());
+            if arrived < asked {
+                return Some(format!("{} connection requests at side {side}", asked - arrived));
+            }
+        }
+        for (index, ep) in self.model.eps.iter().enumerate() {
+            if ep.alive && ep.silent {
+                let idle = self.world.eps[index].status().is_ok_and(|status| status.request_idle);
+                if !idle {
+                    return Some(format!("the silent success of a request at endpoint {index}"));
+                }
+            }
+        }
+        None
+    }
+
+    pub(super) fn event(&mut self, side: usize, evd: u8, event: &Event) -> Seen {
+        match &event.data {
+            EventData::Dto(dto) => {
+                let stream = match dto.operation {
+                    DtoOperation::Receive => Stream::Recv,
+                    _ => Stream::Request,
+                };
+                self.matches(dto.ep, stream, evd, event)
+            }
+            EventData::Connection { ep, .. } => self.matches(*ep, Stream::Connection, evd, event),
+            EventData::ConnectionRequest { cr, .. } => {
+                if self.world.sides[side].asked.len() >= self.model.sides[side].asked.len() {
+                    return Err(format!("a connection request at side {side} that nobody made"));
+                }
+                self.world.arrived(side, *cr).map_err(|error| error.to_string())
+            }
+            other => Err(format!("an event that should not be there, at side {side}: {other:?}")),
+        }
+    }
+
+    pub(super) fn matches(&mut self, id: ObjectId, stream: Stream, evd: u8, event: &Event) -> Seen {
+        let Some(index) = self.world.eps.iter().position(|ep| ep.id() == id) else {
+            return Err(format!("an event of an endpoint nobody made: {:?}", event.data));
+        };
+        let ep = &mut self.model.eps[index];
+        let Some(next) = ep.expected[stream as usize].pop_front() else {
+            return Err(format!(
+                "an event too many at endpoint {index} on dispatcher {evd}: {:?}",
+                event.data
+            ));
+        };
+        if next.evd != evd || !fits(&next, &event.data) {
+            return Err(format!(
+                "at endpoint {index} on dispatcher {evd}: {:?} instead of {next}",
+                event.data
+            ));
+        }
+        // On one dispatcher the end of a connection comes after what it flushed.
+        let over = stream == Stream::Connection && ep.state == EpState::Disconnected;
+        if over && let Some(late) = ep.expected[..2].iter().flatten().find(|late| late.evd == evd) {
+            return Err(format!("at endpoint {index}: {:?} came before {late}", event.data));
+        }
+        self.trace.events[index][stream as usize].push(next.to_string());
+        Ok(())
+    }
+}
+
+fn fits(next: &Expected, data: &EventData) -> bool {
+    match (&next.what, data) {
+        (What::Dto { cookie, statuses, operation, length }, EventData::Dto(dto)) => {
+            dto.cookie == *cookie
+                && statuses.contains(&dto.status)
+                && dto.operation == *operation
+                && (!dto.status.is_success() || dto.length == *length)
+        }
+        (What::Connection { kinds, data }, EventData::Connection { kind, private_data, .. }) => {
+            kinds.contains(kind) && private_data[..] == data[..]
+        }
+        _ => false,
+    }
+}

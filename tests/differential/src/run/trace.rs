@@ -1,0 +1,73 @@
+//! What was observed, and what is wrong with it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// What was observed: the answer of each step, and the events of each endpoint and direction. Choices the contract
+/// leaves are not in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Trace {
+    pub(super) answers: Vec<String>,
+    pub(super) events: Vec<[Vec<String>; 3]>,
+}
+
+/// A provider does not do what the contract says, or not what another one does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Disagreement {
+    /// Which provider.
+    pub label: String,
+    /// At or after which step.
+    pub step: usize,
+    /// What was seen and what should have been.
+    pub what: String,
+}
+
+impl Disagreement {
+    /// The same for disagreements of the same kind: numbers and what programs differ in are left out.
+    pub fn kind(&self) -> String {
+        let what = self.what.split_once("}: ").map_or(self.what.as_str(), |(_, what)| what);
+        let letters = what.chars().filter(|c| !c.is_ascii_digit()).collect::<String>();
+        format!("{}: {letters}", self.label)
+    }
+}
+
+impl fmt::Display for Disagreement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, step {}: {}", self.label, self.step, self.what)
+    }
+}
+
+impl Trace {
+    /// How often each answer and event occurs, without cookies, lengths and places: what programs really do.
+    pub fn kinds(&self) -> BTreeMap<String, u64> {
+        let mut out = BTreeMap::new();
+        let answers = self.answers.iter().cloned();
+        let events = self.events.iter().flatten().flatten().map(|event| {
+            let letters = |word: &&str| word.starts_with(|c: char| c.is_alphabetic() || c == '[');
+            event
+                .split_whitespace()
+                .take_while(|word| *word != "on")
+                .filter(letters)
+                .collect::<Vec<_>>()
+                .join(" ")
+        });
+        for kind in answers.chain(events) {
+            *out.entry(kind).or_insert(0) += 1;
+        }
+        out
+    }
+
+    /// Where two differ.
+    pub(super) fn difference(&self, other: &Trace) -> String {
+        let answers = self.answers.iter().zip(&other.answers).enumerate().find(|(_, (a, b))| a != b);
+        if let Some((step, (a, b))) = answers {
+            return format!("step {step} gives {b} instead of {a}");
+        }
+        for (index, (a, b)) in self.events.iter().zip(&other.events).enumerate() {
+            if let Some((a, b)) = a.iter().zip(b).find(|(a, b)| a != b) {
+                return format!("endpoint {index} gives {b:?} instead of {a:?}");
+            }
+        }
+        "the traces have different lengths".into()
+    }
+}

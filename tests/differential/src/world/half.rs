@@ -1,0 +1,137 @@
+//! One adapter of a provider with everything programs use.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use dat_engine::{Cr, Ep, Ia, IaOptions, Lmr, Psp, Pz, Rsp};
+use dat_types::{CloseFlags, EvdFlags, LmrTriplet, Privileges, PspFlags, ReturnType, RmrTriplet};
+
+use super::Result;
+use crate::model::memory::{REGIONS, initial};
+use crate::program::{EVDS, Evd, Far, REGION, Segment, UNKNOWN, ZONES};
+use crate::run::Subject;
+
+/// Room in every dispatcher: more than a program can have outstanding.
+const ROOM: i32 = 512;
+/// Nobody listens here: service points get qualifiers of at least 1024.
+pub(super) const NOBODY: u64 = 7;
+/// Qualifiers for reserved service points, outside of what service points are given that take any; how many are tried.
+const RESERVED_PORTS: (u64, u64) = (12_000, 30_000);
+const MANY: u32 = 1000;
+static NEXT_PORT: AtomicU32 = AtomicU32::new(0);
+
+pub(crate) struct Half {
+    pub(crate) zones: Vec<Pz>,
+    pub(crate) evds: Vec<dat_engine::Evd>,
+    pub(crate) regions: Vec<Lmr>,
+    pub(crate) asked: Vec<Cr>,
+    pub(super) decided: Vec<Cr>,
+    pub(super) psp: Option<Psp>,
+    pub(super) port: u64,
+    pub(super) rsp: Option<Rsp>,
+    pub(super) reserved_port: u64,
+    pub(super) address: SocketAddr,
+    // Last, so that everything else is gone when it closes.
+    pub(crate) ia: Ia,
+}
+
+impl Half {
+    pub(super) fn open(subject: &Subject, side: usize) -> std::result::Result<Half, String> {
+        let device = subject.plugin.open(&subject.config).map_err(|failure| failure.to_string())?;
+        let ia = Ia::open(device, &subject.config.ia_name, subject.plugin.version(), IaOptions::default())
+            .map_err(|error| error.to_string())?;
+        Half::furnished(ia, side).map_err(|error| error.to_string())
+    }
+
+    fn furnished(ia: Ia, side: usize) -> Result<Half> {
+        let zones: Vec<Pz> = (0..ZONES).map(|_| ia.pz_create()).collect::<Result<_>>()?;
+        let kind = |evd: &Evd| match evd {
+            Evd::Dto => EvdFlags::DTO,
+            Evd::Both => EvdFlags::DTO | EvdFlags::CONNECTION,
+            Evd::Connection => EvdFlags::CONNECTION,
+            Evd::Requests => EvdFlags::CR,
+        };
+        let evds = EVDS.iter().map(|evd| ia.evd_create(ROOM, kind(evd))).collect::<Result<_>>()?;
+        let mut regions = Vec::new();
+        for (number, (zone, rights)) in REGIONS.into_iter().enumerate() {
+            let rights = Privileges::from_bits_retain(rights);
+            let lmr = ia.lmr_create(&zones[usize::from(zone)], ia.alloc(REGION.into())?, rights)?;
+            let bytes: Vec<u8> = (0..REGION).map(|at| initial(side, number, at)).collect();
+            lmr.memory().write(0, &bytes);
+            regions.push(lmr);
+        }
+        let address = (ia.query()?.address, 0).into();
+        let (asked, decided, psp, port) = (Vec::new(), Vec::new(), None, NOBODY);
+        let (rsp, reserved_port) = (None, NOBODY);
+        let mut half =
+            Half { zones, evds, regions, asked, decided, psp, port, rsp, reserved_port, address, ia };
+        half.listen()?;
+        Ok(half)
+    }
+
+    pub(super) fn listen(&mut self) -> Result {
+        let psp = self.ia.psp_create_any(self.requests(), PspFlags::Consumer)?;
+        self.port = psp.conn_qual();
+        self.psp = Some(psp);
+        Ok(())
+    }
+
+    fn requests(&self) -> &dat_engine::Evd {
+        &self.evds[EVDS.iter().position(|evd| *evd == Evd::Requests).unwrap_or_default()]
+    }
+
+    pub(super) fn reserve(&mut self, ep: &Ep, taken: bool) -> Result {
+        if taken {
+            return self.ia.rsp_create(self.port, Some(ep), self.requests()).map(|_| ());
+        }
+        // One nobody has; other programs and other processes of the machine may be choosing, too.
+        for _ in 0..MANY {
+            let port = RESERVED_PORTS.0
+                + u64::from(NEXT_PORT.fetch_add(1, Ordering::Relaxed))
+                    % (RESERVED_PORTS.1 - RESERVED_PORTS.0);
+            match self.ia.rsp_create(port, Some(ep), self.requests()) {
+                Err(error) if error.kind() == ReturnType::ConnQualInUse => {}
+                Err(error) => return Err(error),
+                Ok(rsp) => {
+                    self.reserved_port = port;
+                    self.rsp = Some(rsp);
+                    return Ok(());
+                }
+            }
+        }
+        self.ia.rsp_create(self.port, Some(ep), self.requests()).map(|_| ())
+    }
+
+    pub(super) fn triplets(&self, iov: &[Segment]) -> Vec<LmrTriplet> {
+        iov.iter()
+            .map(|segment| match segment.region {
+                UNKNOWN => {
+                    LmrTriplet { address: segment.offset.into(), length: segment.len, context: 0xDEAD_0001 }
+                }
+                region => self.regions[usize::from(region)].triplet(segment.offset.into(), segment.len),
+            })
+            .collect()
+    }
+
+    pub(super) fn far(&self, Far { region, offset, len }: Far) -> RmrTriplet {
+        match region {
+            UNKNOWN => RmrTriplet { address: 4096, length: len, context: 0xDEAD_0003 },
+            region => self.regions[usize::from(region)].remote_triplet(offset.into(), len),
+        }
+    }
+
+    /// Frees everything but endpoints, and closes, which only succeeds when nothing is left.
+    pub(crate) fn close(mut self) -> std::result::Result<(), String> {
+        let ending = |what: &str, result: Result| result.map_err(|error| format!("{what}: {error}"));
+        for cr in self.asked.drain(..) {
+            ending("rejecting an undecided request at the end", cr.reject(&[]))?;
+        }
+        if let Some(psp) = self.psp.take() {
+            ending("freeing the service point at the end", psp.free())?;
+        }
+        self.regions.iter().try_for_each(|lmr| ending("freeing a region at the end", lmr.free()))?;
+        self.zones.iter().try_for_each(|pz| ending("freeing a zone at the end", pz.free()))?;
+        self.evds.iter().try_for_each(|evd| ending("freeing a dispatcher at the end", evd.free()))?;
+        ending("closing gracefully at the end", self.ia.close(CloseFlags::Graceful))
+    }
+}
