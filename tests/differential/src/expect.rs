@@ -23,10 +23,34 @@ pub struct Expected {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
-    /// A completion; one of these statuses, this length on success.
-    Dto { cookie: u64, statuses: Vec<DtoStatus>, operation: DtoOperation, length: u64 },
+    /// A completion.
+    Dto(Completion),
     /// A connection event; one of these kinds, with these bytes.
     Connection { kinds: Vec<ConnectionKind>, data: Vec<u8> },
+}
+
+/// The end of something posted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Completion {
+    pub cookie: u64,
+    /// It has one of these.
+    pub statuses: Vec<DtoStatus>,
+    pub operation: DtoOperation,
+    /// On success.
+    pub length: u64,
+    /// The value that came with it, on success.
+    pub immediate: Option<u32>,
+}
+
+impl Completion {
+    /// One that did not succeed has neither length nor value.
+    pub fn failed(cookie: u64, operation: DtoOperation, statuses: &[DtoStatus]) -> Completion {
+        Completion { cookie, statuses: statuses.to_vec(), operation, length: 0, immediate: None }
+    }
+
+    pub fn succeeded(cookie: u64, operation: DtoOperation, length: u64) -> Completion {
+        Completion { length, ..Completion::failed(cookie, operation, &[DtoStatus::Success]) }
+    }
 }
 
 /// What a call must return: success, or one of these.
@@ -36,15 +60,18 @@ pub enum Answer {
     LeftOut,
     Success,
     Refused(Vec<ReturnType>),
+    /// The provider says in its attributes that it lacks the feature, so it must refuse the call with this.
+    Lacks(&'static str, ReturnType),
 }
 
 impl fmt::Display for Expected {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.what {
-            What::Dto { cookie, statuses, operation, length } => {
+            What::Dto(Completion { cookie, statuses, operation, length, immediate }) => {
                 write!(f, "{operation:?} {cookie} {statuses:?}")?;
-                match statuses[..] {
-                    [DtoStatus::Success] => write!(f, " {length} bytes"),
+                match (&statuses[..], immediate) {
+                    ([DtoStatus::Success], None) => write!(f, " {length} bytes"),
+                    ([DtoStatus::Success], Some(value)) => write!(f, " {length} bytes and {value:#x}"),
                     _ => Ok(()),
                 }
             }

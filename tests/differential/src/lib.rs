@@ -28,6 +28,6 @@ mod world;
 pub use generate::{Random, generate};
 pub use model::{Limits, Model};
 pub use program::{Attrs, Far, Program, Segment, Shape, Step};
-pub use run::{Disagreement, Patience, Subject, Trace, compare};
+pub use run::{Agreement, Disagreement, Patience, Subject, Trace, compare};
 pub use search::{Found, Tally, search};
 pub use shrink::shrink;

@@ -104,12 +104,14 @@ pub enum Step {
         place: u8,
         iov: Vec<Segment>,
         flags: u32,
+        immediate: Option<u32>,
     },
     Write {
         place: u8,
         iov: Vec<Segment>,
         far: Far,
         flags: u32,
+        immediate: Option<u32>,
     },
     Read {
         place: u8,

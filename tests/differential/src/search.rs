@@ -18,6 +18,8 @@ pub struct Tally {
     pub steps: usize,
     /// How often each answer and event occurred.
     pub kinds: BTreeMap<String, u64>,
+    /// How many steps were refused because a provider says that it lacks a feature, by provider and feature.
+    pub refused: BTreeMap<String, u64>,
 }
 
 /// A disagreement, made short.
@@ -49,9 +51,12 @@ pub fn search(
         tally.programs += 1;
         tally.steps += program.0.len();
         match compare(&program, subjects, Patience::FULL) {
-            Ok(trace) => {
-                for (kind, count) in trace.kinds() {
-                    *tally.kinds.entry(kind).or_insert(0) += count;
+            Ok(agreement) => {
+                let kinds = agreement.first.kinds();
+                for (into, from) in [(&mut tally.kinds, kinds), (&mut tally.refused, agreement.refused)] {
+                    for (key, count) in from {
+                        *into.entry(key).or_insert(0) += count;
+                    }
                 }
             }
             Err(disagreement) if told(seed, &disagreement) => {}

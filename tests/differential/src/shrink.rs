@@ -10,6 +10,7 @@ pub fn shrink(program: &Program, mut fails: impl FnMut(&Program) -> bool) -> Pro
         let before = size(&best);
         best = fewer_steps(best, &mut fails);
         best = shorter_lists(best, &mut fails);
+        best = plainer_steps(best, &mut fails);
         if size(&best) == before {
             return best;
         }
@@ -17,7 +18,11 @@ pub fn shrink(program: &Program, mut fails: impl FnMut(&Program) -> bool) -> Pro
 }
 
 fn size(program: &Program) -> usize {
-    program.0.iter().map(|step| 1 + iov(step).map_or(0, <[_]>::len)).sum()
+    program
+        .0
+        .iter()
+        .map(|step| 1 + iov(step).map_or(0, <[_]>::len) + usize::from(plainer(step).is_some()))
+        .sum()
 }
 
 fn fewer_steps(mut best: Program, fails: &mut impl FnMut(&Program) -> bool) -> Program {
@@ -53,6 +58,27 @@ fn shorter_lists(mut best: Program, fails: &mut impl FnMut(&Program) -> bool) ->
         }
     }
     best
+}
+
+/// What a step has beside the call it is at heart is left off.
+fn plainer_steps(mut best: Program, fails: &mut impl FnMut(&Program) -> bool) -> Program {
+    for index in 0..best.0.len() {
+        let Some(step) = plainer(&best.0[index]) else { continue };
+        let mut candidate = best.clone();
+        candidate.0[index] = step;
+        if fails(&candidate) {
+            best = candidate;
+        }
+    }
+    best
+}
+
+fn plainer(step: &Step) -> Option<Step> {
+    let mut step = step.clone();
+    match &mut step {
+        Step::Send { immediate, .. } | Step::Write { immediate, .. } => immediate.take().map(|_| step),
+        _ => None,
+    }
 }
 
 fn iov(step: &Step) -> Option<&[crate::program::Segment]> {

@@ -27,10 +27,18 @@ fn all_agree(first: u64, count: u64, subjects: &[Subject], arguments: &str) {
     });
     let rate = tally.programs as f64 / start.elapsed().as_secs_f64() * 60.0;
     println!("{} programs, {} steps, {rate:.0} programs a minute", tally.programs, tally.steps);
+    // Both have everything; elsewhere what is refused is told.
+    assert!(tally.refused.is_empty(), "refused: {:?}", tally.refused);
     // A generator that gets nowhere would agree with everything.
-    for kind in
-        ["Send [Success] bytes", "RdmaWrite [RemoteAccess]", "Receive [LocalLength]", "[Established] bytes"]
-    {
+    for kind in [
+        "Send [Success] bytes",
+        "RdmaWrite [RemoteAccess]",
+        "Receive [LocalLength]",
+        "[Established] bytes",
+        "RdmaWriteImmed [Success] bytes",
+        "RecvImmed [Success] bytes and",
+        "RecvMsgImmed [Success] bytes and",
+    ] {
         assert!(tally.kinds.get(kind).copied().unwrap_or(0) > 3, "hardly any {kind} in {:?}", tally.kinds);
     }
 }

@@ -64,6 +64,9 @@ fn run(args: &Args) -> ExitCode {
     if args.stats {
         tally.kinds.iter().for_each(|(kind, count)| println!("{count:9}  {kind}"));
     }
+    for (what, steps) in &tally.refused {
+        println!("refused, as the provider's attributes say: {what}, {steps} steps");
+    }
     let labels: Vec<&str> = args.subjects.iter().map(|subject| subject.label.as_str()).collect();
     let rate = tally.programs as f64 / took * 60.0;
     println!(

@@ -1,10 +1,10 @@
 //! Any step at all, whether it makes sense or not.
 
-use super::Random;
 use super::arguments::{data, mask, post, shape, time};
+use super::{Flavour, Random};
 use crate::program::{Step, Target};
 
-pub(super) fn any(r: &mut Random) -> Step {
+pub(super) fn any(r: &mut Random, flavour: &Flavour) -> Step {
     let place = r.place();
     let side = r.below(2) as u8;
     match r.below(106) {
@@ -54,6 +54,6 @@ pub(super) fn any(r: &mut Random) -> Step {
                 qos: if r.one_in(30) { 3 } else { 0 },
             }
         }
-        _ => post(r, place),
+        _ => post(r, place, flavour),
     }
 }

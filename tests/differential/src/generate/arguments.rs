@@ -1,6 +1,6 @@
 //! Arguments: mostly right ones, and one in some that is wrong.
 
-use super::Random;
+use super::{Flavour, Random};
 use crate::program::{Attrs, FOREIGN, Far, REGION, Segment, Shape, Step, TOO_LONG, Time, UNKNOWN};
 
 pub(super) fn time(r: &mut Random) -> Time {
@@ -98,19 +98,30 @@ pub(super) fn mask(r: &mut Random) -> u64 {
     }
 }
 
-pub(super) fn post(r: &mut Random, place: u8) -> Step {
-    match r.below(10) {
+pub(super) fn post(r: &mut Random, place: u8, flavour: &Flavour) -> Step {
+    match if flavour.immediate { r.below(12) } else { r.below(10) } {
         0..4 => Step::Recv { place, iov: iov(r, 2), flags: post_flags(r, &[0x04]) },
-        4..8 => Step::Send { place, iov: iov(r, 0), flags: post_flags(r, &[0x01, 0x01, 0x02, 0x04, 0x08]) },
-        8 => {
-            let flags = post_flags(r, &[0x01, 0x04, 0x08, 0x08]);
-            Step::Write { place, iov: iov(r, 0), far: far(r, 3 * REGION / 4), flags }
+        4..8 => {
+            let flags = post_flags(r, &[0x01, 0x01, 0x02, 0x04, 0x08]);
+            Step::Send { place, iov: iov(r, 0), flags, immediate: immediate(r, flavour) }
         }
-        _ => {
+        8 | 10.. => {
+            let immediate = immediate(r, flavour);
+            let useful: &[u32] =
+                if immediate.is_some() { &[0x01, 0x02, 0x04, 0x08] } else { &[0x01, 0x04, 0x08, 0x08] };
+            let flags = post_flags(r, useful);
+            Step::Write { place, iov: iov(r, 0), far: far(r, 3 * REGION / 4), flags, immediate }
+        }
+        9 => {
             let flags = post_flags(r, &[0x01, 0x04, 0x08, 0x08]);
             Step::Read { place, iov: iov(r, 3), far: far(r, 0), flags }
         }
     }
+}
+
+fn immediate(r: &mut Random, flavour: &Flavour) -> Option<u32> {
+    let other = r.number() as u32;
+    (flavour.immediate && r.one_in(2)).then(|| r.pick(&[0, 1, 0x1234_5678, u32::MAX, other]))
 }
 
 fn post_flags(r: &mut Random, useful: &[u32]) -> u32 {

@@ -17,7 +17,9 @@ pub use random::Random;
 
 /// The program of a seed. A model goes along, so that most steps make sense where they stand.
 pub fn generate(seed: u64) -> Program {
-    let mut writer = Writer { r: Random::new(seed), model: Model::new(Limits::COMMON), steps: Vec::new() };
+    let mut r = Random::new(seed);
+    let flavour = Flavour::of(&mut r);
+    let mut writer = Writer { r, flavour, model: Model::new(Limits::COMMON), steps: Vec::new() };
     for place in 0..PLACES as u8 {
         let step = Step::Create { place, shape: shape(&mut writer.r) };
         writer.add(step);
@@ -28,7 +30,7 @@ pub fn generate(seed: u64) -> Program {
             0..4 => writer.sensible(),
             4..9 => writer.traffic(),
             _ => {
-                let step = any(&mut writer.r);
+                let step = any(&mut writer.r, &writer.flavour);
                 writer.add(step);
             }
         }
@@ -36,8 +38,20 @@ pub fn generate(seed: u64) -> Program {
     Program(writer.steps)
 }
 
+/// Which kinds of calls a program has beyond the usual ones: few at a time, so that it gets somewhere with them.
+pub(crate) struct Flavour {
+    immediate: bool,
+}
+
+impl Flavour {
+    fn of(r: &mut Random) -> Flavour {
+        Flavour { immediate: r.one_in(4) }
+    }
+}
+
 struct Writer {
     r: Random,
+    flavour: Flavour,
     model: Model,
     steps: Vec<Step>,
 }
@@ -49,6 +63,10 @@ impl Writer {
         self.model.eps.iter_mut().for_each(|ep| ep.expected.iter_mut().for_each(VecDeque::clear));
         self.steps.push(step);
         answer
+    }
+
+    fn post(&mut self, place: u8) -> Step {
+        post(&mut self.r, place, &self.flavour)
     }
 
     fn state(&self, place: u8) -> Option<EpState> {
@@ -104,7 +122,7 @@ impl Writer {
                 let which = asked.iter().position(|asked| asked.held.is_some()).unwrap_or_default() as u8;
                 match self.r.below(6) {
                     0 => Step::Reject { side, which, data },
-                    1 => post(&mut self.r, place),
+                    1 => self.post(place),
                     2 => Step::Modify { place, mask: mask(&mut self.r), shape: shape(&mut self.r) },
                     _ => Step::Accept { side, which, place: None, data },
                 }
@@ -129,10 +147,10 @@ impl Writer {
                 Step::Disconnect { place, graceful: false }
             }
             Some(EpState::Disconnected) => match self.r.below(4) {
-                0 => post(&mut self.r, place),
+                0 => self.post(place),
                 _ => Step::Reset { place },
             },
-            Some(_) => post(&mut self.r, place),
+            Some(_) => self.post(place),
         };
         self.add(step);
     }
@@ -154,7 +172,7 @@ impl Writer {
             }
         }
         for _ in 0..1 + self.r.below(4) {
-            let step = post(&mut self.r, place);
+            let step = self.post(place);
             self.add(step);
         }
     }

@@ -5,7 +5,7 @@ use dat_types::ReturnType::InvalidState as IS;
 use dat_types::{ConnectionKind, DtoOperation, DtoStatus, EpState};
 
 use super::Model;
-use crate::expect::{Answer, Expected, Stream, What};
+use crate::expect::{Answer, Completion, Expected, Stream, What};
 
 impl Model {
     pub(super) fn disconnect(&mut self, ep: usize, graceful: bool) -> Answer {
@@ -39,10 +39,12 @@ impl Model {
         self.eps[ep].peer = None;
         self.eps[ep].silent = false;
         for request in std::mem::take(&mut self.eps[ep].requests) {
-            self.complete(ep, Stream::Request, request.cookie, &[DtoStatus::Flushed], request.operation, 0);
+            let flushed = Completion::failed(request.cookie, request.operation, &[DtoStatus::Flushed]);
+            self.complete(ep, Stream::Request, flushed);
         }
         for recv in std::mem::take(&mut self.eps[ep].recvs) {
-            self.complete(ep, Stream::Recv, recv.cookie, &[DtoStatus::Flushed], DtoOperation::Receive, 0);
+            let flushed = Completion::failed(recv.cookie, DtoOperation::Receive, &[DtoStatus::Flushed]);
+            self.complete(ep, Stream::Recv, flushed);
         }
         self.tell(ep, kinds, data.to_vec());
     }
@@ -54,20 +56,12 @@ impl Model {
         ep.expected[Stream::Connection as usize].push_back(Expected { evd, what });
     }
 
-    pub(crate) fn complete(
-        &mut self,
-        ep: usize,
-        stream: Stream,
-        cookie: u64,
-        statuses: &[DtoStatus],
-        operation: DtoOperation,
-        length: u64,
-    ) {
+    pub(crate) fn complete(&mut self, ep: usize, stream: Stream, completion: Completion) {
         let ep = &mut self.eps[ep];
         let evd = if stream == Stream::Recv { ep.shape.recv } else { ep.shape.request };
         // A direction without a dispatcher has room for nothing.
         let Some(evd) = evd else { return };
-        let what = What::Dto { cookie, statuses: statuses.to_vec(), operation, length };
+        let what = What::Dto(completion);
         ep.expected[stream as usize].push_back(Expected { evd, what });
     }
 }

@@ -23,11 +23,13 @@ use transfer::{Recv, Request};
 pub struct Limits {
     /// Most bytes of private data.
     pub private_data: usize,
+    /// Whether it says that it has immediate values.
+    pub immediate: bool,
 }
 
 impl Limits {
     /// What programs are written for.
-    pub const COMMON: Limits = Limits { private_data: 256 };
+    pub const COMMON: Limits = Limits { private_data: 256, immediate: true };
 }
 
 /// Both adapters.

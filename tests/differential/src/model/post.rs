@@ -3,13 +3,14 @@
 use dat_types::DtoStatus::Flushed;
 use dat_types::ReturnType::{
     InsufficientResources as IR, InvalidParameter as IP, InvalidState as IS, LengthError as LE,
+    NotImplemented,
 };
 use dat_types::{DtoOperation, EpState};
 
 use super::Model;
 use super::memory::{LOCAL_READ, LOCAL_WRITE, REGIONS, REMOTE_READ, REMOTE_WRITE, segment_faults, total};
-use super::transfer::{Recv, Request};
-use crate::expect::{Answer, Faults, Stream};
+use super::transfer::{Recv, Request, writes};
+use crate::expect::{Answer, Completion, Faults, Stream};
 use crate::program::{Far, REGION, Step, UNKNOWN};
 
 const SUPPRESS: u32 = 0x01;
@@ -22,10 +23,20 @@ impl Model {
         let (iov, flags, operation, far) = match step {
             Step::Recv { iov, flags, .. } => (iov, *flags, DtoOperation::Receive, None),
             Step::Send { iov, flags, .. } => (iov, *flags, DtoOperation::Send, None),
-            Step::Write { iov, far, flags, .. } => (iov, *flags, DtoOperation::RdmaWrite, Some(*far)),
+            Step::Write { iov, far, flags, immediate: None, .. } => {
+                (iov, *flags, DtoOperation::RdmaWrite, Some(*far))
+            }
+            Step::Write { iov, far, flags, .. } => (iov, *flags, DtoOperation::RdmaWriteImmed, Some(*far)),
             Step::Read { iov, far, flags, .. } => (iov, *flags, DtoOperation::RdmaRead, Some(*far)),
             _ => return Answer::LeftOut,
         };
+        let immediate = match step {
+            Step::Send { immediate, .. } | Step::Write { immediate, .. } => *immediate,
+            _ => None,
+        };
+        if immediate.is_some() && !self.limits.immediate {
+            return Answer::Lacks("immediate values", NotImplemented);
+        }
         let it = &self.eps[ep];
         let attrs = &it.shape.attrs;
         let is_recv = operation == DtoOperation::Receive;
@@ -37,7 +48,7 @@ impl Model {
             false => (attrs.request_flags, attrs.request_iov),
         };
         let mut allowed = if is_recv { 0 } else { SUPPRESS | FENCE };
-        if operation == DtoOperation::Send {
+        if matches!(operation, DtoOperation::Send | DtoOperation::RdmaWriteImmed) {
             allowed |= SOLICITED;
         }
         if mode == UNSIGNALLED {
@@ -76,11 +87,12 @@ impl Model {
         let far = far.unwrap_or(Far { region: 0, offset: 0, len: 0 });
         if self.eps[ep].state == EpState::Disconnected {
             let stream = if is_recv { Stream::Recv } else { Stream::Request };
-            self.complete(ep, stream, cookie, &[Flushed], operation, 0);
+            self.complete(ep, stream, Completion::failed(cookie, operation, &[Flushed]));
         } else if is_recv {
             self.eps[ep].recvs.push_back(Recv { cookie, iov });
         } else {
-            let request = Request { cookie, operation, iov, far, suppressed: flags & SUPPRESS != 0 };
+            let suppressed = flags & SUPPRESS != 0;
+            let request = Request { cookie, operation, iov, far, immediate, suppressed };
             // Whether a success nobody is told of has been, while others wait behind it, cannot be known; it decides
             // whether a later flush tells of it.
             let waiting = &self.eps[ep].requests;
@@ -91,20 +103,31 @@ impl Model {
             if !self.eps[ep].requests.is_empty() && self.remote_fault(ep, &request) {
                 return Answer::LeftOut;
             }
+            if operation == DtoOperation::RdmaWriteImmed && self.is_open_with_immediate(ep, &request) {
+                return Answer::LeftOut;
+            }
             self.eps[ep].requests.push_back(request);
         }
         answer
     }
 
+    /// A write with a value takes a receive, whose memory it does not touch: whether it finds out first that there is none
+    /// or that it may not write is open, and so is what becomes of a receive that a message could not use.
+    fn is_open_with_immediate(&self, ep: usize, request: &Request) -> bool {
+        let Some(peer) = self.eps[ep].peer.map(|peer| &self.eps[peer]) else { return false };
+        let foreign = |recv: &Recv| !segment_faults(&recv.iov, peer.shape.zone, LOCAL_WRITE).is_empty();
+        (peer.recvs.is_empty() && self.remote_fault(ep, request)) || peer.recvs.iter().any(foreign)
+    }
+
     /// Whether the far side refuses it.
     pub(super) fn remote_fault(&self, ep: usize, request: &Request) -> bool {
         let right = match request.operation {
-            DtoOperation::RdmaWrite => REMOTE_WRITE,
+            operation if writes(operation) => REMOTE_WRITE,
             DtoOperation::RdmaRead => REMOTE_READ,
             _ => return false,
         };
         let length = match request.operation {
-            DtoOperation::RdmaWrite => total(&request.iov) as u32,
+            operation if writes(operation) => total(&request.iov) as u32,
             _ => request.far.len,
         };
         let Some(peer) = self.eps[ep].peer else { return false };

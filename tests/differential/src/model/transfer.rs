@@ -6,7 +6,7 @@ use dat_types::{DtoOperation, EpState};
 
 use super::Model;
 use super::memory::{LOCAL_WRITE, segment_faults, total};
-use crate::expect::Stream;
+use crate::expect::{Completion, Stream};
 use crate::program::{Far, Segment};
 
 /// A posted receive.
@@ -23,7 +23,20 @@ pub(crate) struct Request {
     pub(crate) operation: DtoOperation,
     pub(crate) iov: Vec<Segment>,
     pub(crate) far: Far,
+    pub(crate) immediate: Option<u32>,
     pub(crate) suppressed: bool,
+}
+
+impl Request {
+    /// Whether it waits until the peer has a receive.
+    fn takes_receive(&self) -> bool {
+        matches!(self.operation, DtoOperation::Send | DtoOperation::RdmaWriteImmed)
+    }
+}
+
+/// Whether an operation writes the peer's memory.
+pub(super) fn writes(operation: DtoOperation) -> bool {
+    matches!(operation, DtoOperation::RdmaWrite | DtoOperation::RdmaWriteImmed)
 }
 
 impl Model {
@@ -37,7 +50,7 @@ impl Model {
             for request in self.eps[ep].requests.clone() {
                 match request.operation {
                     DtoOperation::RdmaRead => self.sides[here].memory.doubt(&request.iov),
-                    DtoOperation::RdmaWrite if !self.remote_fault(ep, &request) => {
+                    operation if writes(operation) && !self.remote_fault(ep, &request) => {
                         self.sides[there].memory.doubt(&[target(&request)]);
                     }
                     _ => {}
@@ -53,8 +66,10 @@ impl Model {
         if !matches!(it.state, EpState::Connected | EpState::DisconnectPending) {
             return false;
         }
+        if request.takes_receive() && self.eps[peer].recvs.is_empty() {
+            return false;
+        }
         match request.operation {
-            DtoOperation::Send if self.eps[peer].recvs.is_empty() => return false,
             DtoOperation::Send => self.deliver(ep, peer, &request),
             _ => self.one_sided(ep, peer, &request),
         }
@@ -75,7 +90,13 @@ impl Model {
             () if length > total(&recv.iov) => LocalLength,
             () => Success,
         };
-        self.complete(peer, Stream::Recv, recv.cookie, &[status], DtoOperation::Receive, length);
+        let operation = match request.immediate {
+            None => DtoOperation::Receive,
+            Some(_) => DtoOperation::RecvMsgImmed,
+        };
+        let immediate = request.immediate;
+        let done = Completion { cookie: recv.cookie, statuses: vec![status], operation, length, immediate };
+        self.complete(peer, Stream::Recv, done);
         if status != Success {
             let there = self.eps[peer].side;
             self.sides[there].memory.doubt(&recv.iov);
@@ -98,7 +119,7 @@ impl Model {
             return;
         }
         let (here, there) = (self.eps[ep].side, self.eps[peer].side);
-        let length = if request.operation == DtoOperation::RdmaWrite {
+        let length = if writes(request.operation) {
             let bytes = self.sides[here].memory.gather(&request.iov);
             if !bytes.is_empty() {
                 self.sides[there].memory.scatter(&[target(request)], &bytes);
@@ -112,6 +133,11 @@ impl Model {
             }
             u64::from(len)
         };
+        if let (Some(_), Some(recv)) = (request.immediate, self.eps[peer].recvs.front().cloned()) {
+            self.eps[peer].recvs.pop_front();
+            let done = Completion::succeeded(recv.cookie, DtoOperation::RecvImmed, length);
+            self.complete(peer, Stream::Recv, Completion { immediate: request.immediate, ..done });
+        }
         self.succeed(ep, length);
     }
 
@@ -119,14 +145,16 @@ impl Model {
         let Some(request) = self.eps[ep].requests.pop_front() else { return };
         self.eps[ep].silent = request.suppressed;
         if !request.suppressed {
-            self.complete(ep, Stream::Request, request.cookie, &[Success], request.operation, length);
+            let done = Completion::succeeded(request.cookie, request.operation, length);
+            self.complete(ep, Stream::Request, done);
         }
     }
 
     /// The oldest request fails and the connection with it. `here`: the fault is this end's to report.
     fn fail(&mut self, ep: usize, peer: usize, statuses: &[dat_types::DtoStatus], here: bool) {
         if let Some(request) = self.eps[ep].requests.pop_front() {
-            self.complete(ep, Stream::Request, request.cookie, statuses, request.operation, 0);
+            let done = Completion::failed(request.cookie, request.operation, statuses);
+            self.complete(ep, Stream::Request, done);
         }
         let certain = [Broken];
         let either = [Broken, Disconnected];

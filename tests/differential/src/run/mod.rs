@@ -4,6 +4,7 @@ mod same;
 mod settle;
 mod trace;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use dat_engine::Plugin;
@@ -45,21 +46,38 @@ pub struct Subject {
     pub config: Config,
 }
 
-/// Runs `program` on every subject; the first difference, from the model or between subjects, is the error.
-pub fn compare(program: &Program, subjects: &[Subject], patience: Patience) -> Result<Trace, Disagreement> {
-    let mut first: Option<(&str, Trace)> = None;
+/// What runs that agree have shown.
+#[derive(Clone, Debug, Default)]
+pub struct Agreement {
+    /// What the first subject did.
+    pub first: Trace,
+    /// By subject and feature, how many steps were refused because the provider says that it lacks the feature.
+    pub refused: BTreeMap<String, u64>,
+}
+
+/// Runs `program` on every subject; the first difference, from the model or between subjects, is the error. Subjects that
+/// lack different features are held against the model alone.
+pub fn compare(
+    program: &Program,
+    subjects: &[Subject],
+    patience: Patience,
+) -> Result<Agreement, Disagreement> {
+    let mut refused = BTreeMap::new();
+    let mut traces: Vec<(&str, Trace)> = Vec::new();
     for subject in subjects {
         let trace = watched(program, subject, patience)?;
-        match &first {
-            None => first = Some((&subject.label, trace)),
-            Some((other, known)) if *known != trace => {
-                let what = format!("differs from {other}: {}", known.difference(&trace));
-                return Err(Disagreement { label: subject.label.clone(), step: program.0.len(), what });
-            }
-            Some(_) => {}
+        for (feature, count) in &trace.refused {
+            refused.insert(format!("{}: {feature}", subject.label), *count);
         }
+        let alike = traces.iter().find(|(_, known)| known.lacks() == trace.lacks());
+        if let Some((other, known)) = alike.filter(|(_, known)| *known != trace) {
+            let what = format!("differs from {other}: {}", known.difference(&trace));
+            return Err(Disagreement { label: subject.label.clone(), step: program.0.len(), what });
+        }
+        traces.push((&subject.label, trace));
     }
-    Ok(first.map(|(_, trace)| trace).unwrap_or_default())
+    let first = traces.into_iter().next().map(|(_, trace)| trace).unwrap_or_default();
+    Ok(Agreement { first, refused })
 }
 
 /// Runs `program` on one provider next to the model, on the caller's thread. `pulse` beats as long as calls return.
@@ -118,6 +136,12 @@ impl Run<'_> {
             (Answer::Refused(codes), Some(code)) if codes.contains(&code) => {}
             (Answer::Success, _) => return Err(format!("gave {told} instead of SUCCESS")),
             (Answer::Refused(codes), _) => return Err(format!("gave {told} instead of one of {codes:?}")),
+            (Answer::Lacks(feature, want), Some(code)) if *want == code => {
+                *self.trace.refused.entry(feature).or_insert(0) += 1;
+            }
+            (Answer::Lacks(feature, code), _) => {
+                return Err(format!("gave {told} instead of {code:?}, though it says it has no {feature}"));
+            }
             (Answer::LeftOut, _) => {}
         }
         self.trace.answers.push(format!("{code:?}"));

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use dat_types::{DtoOperation, EpState, Event, EventData, ObjectId};
+use dat_types::{EpState, Event, EventData, ObjectId};
 
 use super::{Run, Seen};
 use crate::expect::{Expected, Stream, What};
@@ -65,10 +65,7 @@ impl Run<'_> {
     pub(super) fn event(&mut self, side: usize, evd: u8, event: &Event) -> Seen {
         match &event.data {
             EventData::Dto(dto) => {
-                let stream = match dto.operation {
-                    DtoOperation::Receive => Stream::Recv,
-                    _ => Stream::Request,
-                };
+                let stream = if dto.operation.is_receive() { Stream::Recv } else { Stream::Request };
                 self.matches(dto.ep, stream, evd, event)
             }
             EventData::Connection { ep, .. } => self.matches(*ep, Stream::Connection, evd, event),
@@ -111,11 +108,16 @@ impl Run<'_> {
 
 fn fits(next: &Expected, data: &EventData) -> bool {
     match (&next.what, data) {
-        (What::Dto { cookie, statuses, operation, length }, EventData::Dto(dto)) => {
-            dto.cookie == *cookie
-                && statuses.contains(&dto.status)
-                && dto.operation == *operation
-                && (!dto.status.is_success() || dto.length == *length)
+        (What::Dto(want), EventData::Dto(dto)) => {
+            let as_wanted = if dto.status.is_success() {
+                dto.operation == want.operation
+                    && dto.length == want.length
+                    && dto.immediate() == want.immediate
+            } else {
+                // Which kind of message a receive failed with is nothing it must say.
+                dto.operation == want.operation || (dto.operation.is_receive() && want.operation.is_receive())
+            };
+            dto.cookie == want.cookie && want.statuses.contains(&dto.status) && as_wanted
         }
         (What::Connection { kinds, data }, EventData::Connection { kind, private_data, .. }) => {
             kinds.contains(kind) && private_data[..] == data[..]

@@ -9,6 +9,8 @@ use std::fmt;
 pub struct Trace {
     pub(super) answers: Vec<String>,
     pub(super) events: Vec<[Vec<String>; 3]>,
+    /// How often a feature was refused that the provider says it lacks.
+    pub(super) refused: BTreeMap<&'static str, u64>,
 }
 
 /// A provider does not do what the contract says, or not what another one does.
@@ -38,6 +40,11 @@ impl fmt::Display for Disagreement {
 }
 
 impl Trace {
+    /// Which features were refused: from there on traces go apart.
+    pub(super) fn lacks(&self) -> Vec<&'static str> {
+        self.refused.keys().copied().collect()
+    }
+
     /// How often each answer and event occurs, without cookies, lengths and places: what programs really do.
     pub fn kinds(&self) -> BTreeMap<String, u64> {
         let mut out = BTreeMap::new();

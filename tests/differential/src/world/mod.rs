@@ -41,9 +41,14 @@ impl World {
     pub(crate) fn open(subject: &Subject) -> std::result::Result<World, String> {
         let half = |side| Half::open(subject, side);
         let sides = [half(0)?, half(1)?];
-        let most = |side: &Half| side.ia.provider_query().map(|attr| attr.max_private_data_size as usize);
-        let private_data = most(&sides[0]).map_err(|error| error.to_string())?;
-        Ok(World { sides, eps: Vec::new(), limits: Limits { private_data } })
+        let attr = sides[0].ia.provider_query().map_err(|error| error.to_string())?;
+        let says =
+            |name: &str| attr.provider_specific.iter().any(|(known, value)| known == name && value == "TRUE");
+        let limits = Limits {
+            private_data: attr.max_private_data_size as usize,
+            immediate: says("DAT_IB_IMMED_DATA"),
+        };
+        Ok(World { sides, eps: Vec::new(), limits })
     }
 
     pub(crate) fn limits(&self) -> Limits {
@@ -126,9 +131,19 @@ impl World {
             }
             Step::Reset { .. } => ep.reset(),
             Step::Recv { iov, flags: f, .. } => ep.post_recv(&here.triplets(iov), cookie, flags(*f)),
-            Step::Send { iov, flags: f, .. } => ep.post_send(&here.triplets(iov), cookie, flags(*f)),
-            Step::Write { iov, far: to, flags: f, .. } => {
-                ep.post_rdma_write(&here.triplets(iov), cookie, far(*to), flags(*f))
+            Step::Send { iov, flags: f, immediate, .. } => {
+                let iov = here.triplets(iov);
+                match immediate {
+                    None => ep.post_send(&iov, cookie, flags(*f)),
+                    Some(value) => ep.post_send_immed(&iov, cookie, *value, flags(*f)),
+                }
+            }
+            Step::Write { iov, far: to, flags: f, immediate, .. } => {
+                let (iov, to) = (here.triplets(iov), far(*to));
+                match immediate {
+                    None => ep.post_rdma_write(&iov, cookie, to, flags(*f)),
+                    Some(value) => ep.post_rdma_write_immed(&iov, cookie, to, *value, flags(*f)),
+                }
             }
             Step::Read { iov, far: from, flags: f, .. } => {
                 ep.post_rdma_read(&here.triplets(iov), cookie, far(*from), flags(*f))
