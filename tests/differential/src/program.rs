@@ -119,6 +119,13 @@ pub enum Step {
         far: Far,
         flags: u32,
     },
+    Atomic {
+        place: u8,
+        local: Segment,
+        far: Far,
+        atomic: Atomic,
+        flags: u32,
+    },
     Modify {
         place: u8,
         mask: u64,
@@ -207,6 +214,16 @@ pub struct Segment {
     pub region: u8,
     pub offset: u32,
     pub len: u32,
+}
+
+/// What is done to a word at the peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields are what they are called")]
+pub enum Atomic {
+    /// This is added.
+    Add(u64),
+    /// If it is what is expected, it is swapped for another.
+    Swap { expected: u64, swap: u64 },
 }
 
 /// A remote segment: a region of the adapter the endpoint is connected to.

@@ -38,6 +38,9 @@ fn all_agree(first: u64, count: u64, subjects: &[Subject], arguments: &str) {
         "RdmaWriteImmed [Success] bytes",
         "RecvImmed [Success] bytes and",
         "RecvMsgImmed [Success] bytes and",
+        "FetchAdd [Success] bytes",
+        "CmpSwap [Success] bytes",
+        "CmpSwap [RemoteAccess]",
     ] {
         assert!(tally.kinds.get(kind).copied().unwrap_or(0) > 3, "hardly any {kind} in {:?}", tally.kinds);
     }

@@ -114,7 +114,9 @@ pub(super) fn post(r: &mut Random, place: u8, flavour: &Flavour) -> Step {
         }
         9 => {
             let flags = post_flags(r, &[0x01, 0x04, 0x08, 0x08]);
-            Step::Read { place, iov: iov(r, 3), far: far(r, 0), flags }
+            let words = flavour.atomics && r.one_in(3);
+            let far = if words { word(r) } else { far(r, 0) };
+            Step::Read { place, iov: iov(r, 3), far, flags }
         }
     }
 }
@@ -122,6 +124,40 @@ pub(super) fn post(r: &mut Random, place: u8, flavour: &Flavour) -> Step {
 fn immediate(r: &mut Random, flavour: &Flavour) -> Option<u32> {
     let other = r.number() as u32;
     (flavour.immediate && r.one_in(2)).then(|| r.pick(&[0, 1, 0x1234_5678, u32::MAX, other]))
+}
+
+/// Where words are that atomic operations change.
+const WORDS: u32 = 5 * REGION / 8;
+
+pub(super) fn word(r: &mut Random) -> Far {
+    let offset = WORDS + 8 * r.below(3) as u32;
+    match r.below(40) {
+        0 => Far { region: UNKNOWN, offset, len: 8 },
+        1 => Far { region: 1 + r.below(4) as u8, offset, len: 8 },
+        2 => Far { region: 0, offset: offset + 4, len: 8 },
+        3 => Far { region: 0, offset: REGION, len: 8 },
+        4 => Far { region: 0, offset, len: 7 },
+        5 => Far { region: 0, offset, len: 64 },
+        _ => Far { region: 0, offset, len: 8 },
+    }
+}
+
+/// Where the word goes that was there before.
+pub(super) fn sink(r: &mut Random) -> Segment {
+    match segment(r, 3) {
+        Segment { len: 33, offset, region } => Segment { len: 7, offset, region },
+        Segment { offset: 77_777, .. } => Segment { region: 0, offset: 0, len: 0 },
+        segment => Segment { len: 8, ..segment },
+    }
+}
+
+pub(super) fn operand(r: &mut Random) -> u64 {
+    let other = r.number();
+    r.pick(&[0, 1, 7, 1 << 32, u64::MAX, other, other])
+}
+
+pub(super) fn atomic_flags(r: &mut Random) -> u32 {
+    post_flags(r, &[0x01, 0x04, 0x08])
 }
 
 fn post_flags(r: &mut Random, useful: &[u32]) -> u32 {

@@ -10,9 +10,9 @@ use dat_types::EpState;
 
 use crate::expect::Answer;
 use crate::model::{Limits, Model};
-use crate::program::{PLACES, Program, Step, Target, Time};
+use crate::program::{Atomic, PLACES, Program, REGION, Segment, Step, Target, Time};
 use any::any;
-use arguments::{data, iov, mask, post, shape};
+use arguments::{atomic_flags, data, iov, mask, operand, post, shape, sink, word};
 pub use random::Random;
 
 /// The program of a seed. A model goes along, so that most steps make sense where they stand.
@@ -41,11 +41,12 @@ pub fn generate(seed: u64) -> Program {
 /// Which kinds of calls a program has beyond the usual ones: few at a time, so that it gets somewhere with them.
 pub(crate) struct Flavour {
     immediate: bool,
+    atomics: bool,
 }
 
 impl Flavour {
     fn of(r: &mut Random) -> Flavour {
-        Flavour { immediate: r.one_in(4) }
+        Flavour { immediate: r.one_in(4), atomics: r.one_in(4) }
     }
 }
 
@@ -66,7 +67,33 @@ impl Writer {
     }
 
     fn post(&mut self, place: u8) -> Step {
-        post(&mut self.r, place, &self.flavour)
+        match self.flavour.atomics && self.r.one_in(4) {
+            true => self.atomic(place),
+            false => post(&mut self.r, place, &self.flavour),
+        }
+    }
+
+    /// On one of a few words, and every other swap finds what it expects.
+    fn atomic(&mut self, place: u8) -> Step {
+        let far = word(&mut self.r);
+        let there = self.model.places[usize::from(place)]
+            .and_then(|ep| self.model.eps[ep].peer)
+            .map(|peer| self.model.eps[peer].side);
+        let (operand, swap) = (operand(&mut self.r), operand(&mut self.r));
+        let known = match there.filter(|_| far.region == 0 && far.offset < REGION - 8) {
+            Some(there) => {
+                let at = Segment { region: 0, offset: far.offset, len: 8 };
+                self.model.sides[there].memory.word(at)
+            }
+            None => None,
+        };
+        let atomic = match self.r.below(3) {
+            0 => Atomic::Add(operand),
+            1 => Atomic::Swap { expected: operand, swap },
+            _ => Atomic::Swap { expected: known.unwrap_or(operand), swap },
+        };
+        let (local, flags) = (sink(&mut self.r), atomic_flags(&mut self.r));
+        Step::Atomic { place, local, far, atomic, flags }
     }
 
     fn state(&self, place: u8) -> Option<EpState> {

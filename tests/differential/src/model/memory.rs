@@ -7,13 +7,15 @@ use dat_types::ReturnType::{
 
 use crate::program::{REGION, Segment, UNKNOWN};
 
-/// Zone and rights of the regions every adapter has: local read 1, remote read 2, local write 0x10, remote write 0x20.
-pub(crate) const REGIONS: [(u8, u32); 5] = [(0, 0x33), (1, 0x33), (0, 0x03), (0, 0x30), (0, 0x11)];
+/// Zone and rights of the regions every adapter has: local read 1, remote read 2, local write 0x10, remote write 0x20,
+/// remote atomic operations 0x40, where there are any.
+pub(crate) const REGIONS: [(u8, u32); 5] = [(0, 0x73), (1, 0x33), (0, 0x03), (0, 0x30), (0, 0x11)];
 
 pub(super) const LOCAL_READ: u32 = 0x01;
 pub(super) const LOCAL_WRITE: u32 = 0x10;
 pub(super) const REMOTE_READ: u32 = 0x02;
 pub(super) const REMOTE_WRITE: u32 = 0x20;
+pub(crate) const REMOTE_ATOMIC: u32 = 0x40;
 
 /// What the regions of an adapter hold, where that is known.
 #[derive(Clone, Debug)]

@@ -1,6 +1,7 @@
 //! The reference model: what each call must return and which events must follow, from the contract's tables. It knows
 //! nothing of channels, queues or threads.
 
+mod atomic;
 mod connect;
 mod ending;
 mod endpoint;
@@ -25,11 +26,13 @@ pub struct Limits {
     pub private_data: usize,
     /// Whether it says that it has immediate values.
     pub immediate: bool,
+    /// Whether it says that it has atomic operations.
+    pub atomics: bool,
 }
 
 impl Limits {
     /// What programs are written for.
-    pub const COMMON: Limits = Limits { private_data: 256, immediate: true };
+    pub const COMMON: Limits = Limits { private_data: 256, immediate: true, atomics: true };
 }
 
 /// Both adapters.
@@ -159,6 +162,7 @@ impl Model {
             | Step::Send { place, .. }
             | Step::Write { place, .. }
             | Step::Read { place, .. }
+            | Step::Atomic { place, .. }
             | Step::Modify { place, .. }
             | Step::Query { place } => {
                 let empty = |place: u8| self.places[usize::from(place)].is_none();
@@ -195,6 +199,7 @@ impl Model {
             },
             Step::Modify { mask, shape, .. } => self.modify(ep, *mask, shape),
             Step::Query { .. } => Answer::Success,
+            Step::Atomic { local, far, atomic, flags, .. } => self.atomic(ep, *local, *far, *atomic, *flags),
             post => self.post(ep, post),
         }
     }

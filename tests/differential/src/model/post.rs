@@ -8,15 +8,23 @@ use dat_types::ReturnType::{
 use dat_types::{DtoOperation, EpState};
 
 use super::Model;
-use super::memory::{LOCAL_READ, LOCAL_WRITE, REGIONS, REMOTE_READ, REMOTE_WRITE, segment_faults, total};
+use super::atomic::is_atomic;
+use super::memory::{
+    LOCAL_READ, LOCAL_WRITE, REGIONS, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE, segment_faults, total,
+};
 use super::transfer::{Recv, Request, writes};
 use crate::expect::{Answer, Completion, Faults, Stream};
 use crate::program::{Far, REGION, Step, UNKNOWN};
 
-const SUPPRESS: u32 = 0x01;
+pub(super) const SUPPRESS: u32 = 0x01;
 const SOLICITED: u32 = 0x02;
 const UNSIGNALLED: u32 = 0x04;
 const FENCE: u32 = 0x08;
+
+/// The flags of requests on an endpoint with these completion flags.
+pub(super) fn request_flags(mode: u32) -> u32 {
+    SUPPRESS | FENCE | if mode == UNSIGNALLED { UNSIGNALLED } else { 0 }
+}
 
 impl Model {
     pub(crate) fn post(&mut self, ep: usize, step: &Step) -> Answer {
@@ -47,12 +55,12 @@ impl Model {
             true => (attrs.recv_flags, attrs.recv_iov),
             false => (attrs.request_flags, attrs.request_iov),
         };
-        let mut allowed = if is_recv { 0 } else { SUPPRESS | FENCE };
+        let mut allowed = request_flags(mode);
+        if is_recv {
+            allowed &= UNSIGNALLED;
+        }
         if matches!(operation, DtoOperation::Send | DtoOperation::RdmaWriteImmed) {
             allowed |= SOLICITED;
-        }
-        if mode == UNSIGNALLED {
-            allowed |= UNSIGNALLED;
         }
         faults.when(flags & !allowed != 0 || iov.len() > most as usize, 0, IP);
         let usable = matches!(it.state, EpState::Connected | EpState::Disconnected);
@@ -83,16 +91,26 @@ impl Model {
             return answer;
         }
         let iov = iov.clone();
+        if !is_recv {
+            let far = far.unwrap_or(Far { region: 0, offset: 0, len: 0 });
+            let request = Request::new(self.step, operation, iov, far, flags);
+            return self.admit(ep, Request { immediate, ..request });
+        }
         let cookie = self.step as u64;
-        let far = far.unwrap_or(Far { region: 0, offset: 0, len: 0 });
         if self.eps[ep].state == EpState::Disconnected {
-            let stream = if is_recv { Stream::Recv } else { Stream::Request };
-            self.complete(ep, stream, Completion::failed(cookie, operation, &[Flushed]));
-        } else if is_recv {
-            self.eps[ep].recvs.push_back(Recv { cookie, iov });
+            self.complete(ep, Stream::Recv, Completion::failed(cookie, operation, &[Flushed]));
         } else {
-            let suppressed = flags & SUPPRESS != 0;
-            let request = Request { cookie, operation, iov, far, immediate, suppressed };
+            self.eps[ep].recvs.push_back(Recv { cookie, iov });
+        }
+        answer
+    }
+
+    /// Takes a request that was found right.
+    pub(super) fn admit(&mut self, ep: usize, request: Request) -> Answer {
+        if self.eps[ep].state == EpState::Disconnected {
+            let flushed = Completion::failed(request.cookie, request.operation, &[Flushed]);
+            self.complete(ep, Stream::Request, flushed);
+        } else {
             // Whether a success nobody is told of has been, while others wait behind it, cannot be known; it decides
             // whether a later flush tells of it.
             let waiting = &self.eps[ep].requests;
@@ -103,12 +121,13 @@ impl Model {
             if !self.eps[ep].requests.is_empty() && self.remote_fault(ep, &request) {
                 return Answer::LeftOut;
             }
-            if operation == DtoOperation::RdmaWriteImmed && self.is_open_with_immediate(ep, &request) {
+            if request.operation == DtoOperation::RdmaWriteImmed && self.is_open_with_immediate(ep, &request)
+            {
                 return Answer::LeftOut;
             }
             self.eps[ep].requests.push_back(request);
         }
-        answer
+        Answer::Success
     }
 
     /// A write with a value takes a receive, whose memory it does not touch: whether it finds out first that there is none
@@ -124,6 +143,7 @@ impl Model {
         let right = match request.operation {
             operation if writes(operation) => REMOTE_WRITE,
             DtoOperation::RdmaRead => REMOTE_READ,
+            operation if is_atomic(operation) => REMOTE_ATOMIC,
             _ => return false,
         };
         let length = match request.operation {

@@ -5,9 +5,11 @@ use dat_types::DtoStatus::{Flushed, LocalLength, LocalProtection, RemoteAccess, 
 use dat_types::{DtoOperation, EpState};
 
 use super::Model;
+use super::atomic::{is_atomic, word};
 use super::memory::{LOCAL_WRITE, segment_faults, total};
+use super::post::SUPPRESS;
 use crate::expect::{Completion, Stream};
-use crate::program::{Far, Segment};
+use crate::program::{Atomic, Far, Segment};
 
 /// A posted receive.
 #[derive(Clone, Debug)]
@@ -24,10 +26,23 @@ pub(crate) struct Request {
     pub(crate) iov: Vec<Segment>,
     pub(crate) far: Far,
     pub(crate) immediate: Option<u32>,
+    pub(crate) atomic: Option<Atomic>,
     pub(crate) suppressed: bool,
 }
 
 impl Request {
+    /// One whose cookie is its step.
+    pub(super) fn new(
+        step: usize,
+        operation: DtoOperation,
+        iov: Vec<Segment>,
+        far: Far,
+        flags: u32,
+    ) -> Request {
+        let suppressed = flags & SUPPRESS != 0;
+        Request { cookie: step as u64, operation, iov, far, immediate: None, atomic: None, suppressed }
+    }
+
     /// Whether it waits until the peer has a receive.
     fn takes_receive(&self) -> bool {
         matches!(self.operation, DtoOperation::Send | DtoOperation::RdmaWriteImmed)
@@ -50,6 +65,12 @@ impl Model {
             for request in self.eps[ep].requests.clone() {
                 match request.operation {
                     DtoOperation::RdmaRead => self.sides[here].memory.doubt(&request.iov),
+                    operation if is_atomic(operation) => {
+                        self.sides[here].memory.doubt(&request.iov);
+                        if !self.remote_fault(ep, &request) {
+                            self.sides[there].memory.doubt(&[word(request.far)]);
+                        }
+                    }
                     operation if writes(operation) && !self.remote_fault(ep, &request) => {
                         self.sides[there].memory.doubt(&[target(&request)]);
                     }
@@ -111,7 +132,7 @@ impl Model {
 
     fn one_sided(&mut self, ep: usize, peer: usize, request: &Request) {
         if self.remote_fault(ep, request) {
-            if request.operation == DtoOperation::RdmaRead {
+            if request.operation == DtoOperation::RdmaRead || request.atomic.is_some() {
                 let here = self.eps[ep].side;
                 self.sides[here].memory.doubt(&request.iov);
             }
@@ -125,6 +146,9 @@ impl Model {
                 self.sides[there].memory.scatter(&[target(request)], &bytes);
             }
             bytes.len() as u64
+        } else if request.atomic.is_some() {
+            self.change_word(here, there, request);
+            total(&request.iov)
         } else {
             let Far { region, offset, len } = request.far;
             if len > 0 {

@@ -195,6 +195,7 @@ impl Run<'_> {
             | Step::Send { place, .. }
             | Step::Write { place, .. }
             | Step::Read { place, .. }
+            | Step::Atomic { place, .. }
             | Step::Modify { place, .. }
             | Step::Query { place }
             | Step::Accept { place: Some(place), .. }

@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use dat_engine::{Cr, Ep, Ia, IaOptions, Lmr, Psp, Pz, Rsp};
-use dat_types::{CloseFlags, EvdFlags, LmrTriplet, Privileges, PspFlags, ReturnType, RmrTriplet};
+use dat_types::{
+    CloseFlags, EvdFlags, LmrTriplet, Privileges, ProviderAttr, PspFlags, ReturnType, RmrTriplet,
+};
 
 use super::Result;
 use crate::model::memory::{REGIONS, initial};
@@ -35,6 +37,11 @@ pub(crate) struct Half {
     pub(crate) ia: Ia,
 }
 
+/// Whether a provider says of itself that it has something.
+pub(super) fn says(attr: &ProviderAttr, name: &str) -> bool {
+    attr.provider_specific.iter().any(|(known, value)| known == name && value == "TRUE")
+}
+
 impl Half {
     pub(super) fn open(subject: &Subject, side: usize) -> std::result::Result<Half, String> {
         let device = subject.plugin.open(&subject.config).map_err(|failure| failure.to_string())?;
@@ -52,9 +59,13 @@ impl Half {
             Evd::Requests => EvdFlags::CR,
         };
         let evds = EVDS.iter().map(|evd| ia.evd_create(ROOM, kind(evd))).collect::<Result<_>>()?;
+        let atomics = says(&ia.provider_query()?, "DAT_IB_FETCH_AND_ADD");
         let mut regions = Vec::new();
         for (number, (zone, rights)) in REGIONS.into_iter().enumerate() {
-            let rights = Privileges::from_bits_retain(rights);
+            let mut rights = Privileges::from_bits_retain(rights);
+            if !atomics {
+                rights.remove(Privileges::REMOTE_ATOMIC);
+            }
             let lmr = ia.lmr_create(&zones[usize::from(zone)], ia.alloc(REGION.into())?, rights)?;
             let bytes: Vec<u8> = (0..REGION).map(|at| initial(side, number, at)).collect();
             lmr.memory().write(0, &bytes);
@@ -103,14 +114,15 @@ impl Half {
     }
 
     pub(super) fn triplets(&self, iov: &[Segment]) -> Vec<LmrTriplet> {
-        iov.iter()
-            .map(|segment| match segment.region {
-                UNKNOWN => {
-                    LmrTriplet { address: segment.offset.into(), length: segment.len, context: 0xDEAD_0001 }
-                }
-                region => self.regions[usize::from(region)].triplet(segment.offset.into(), segment.len),
-            })
-            .collect()
+        iov.iter().map(|segment| self.triplet(segment)).collect()
+    }
+
+    pub(super) fn triplet(&self, segment: &Segment) -> LmrTriplet {
+        let &Segment { region, offset, len } = segment;
+        match region {
+            UNKNOWN => LmrTriplet { address: offset.into(), length: len, context: 0xDEAD_0001 },
+            region => self.regions[usize::from(region)].triplet(offset.into(), len),
+        }
     }
 
     pub(super) fn far(&self, Far { region, offset, len }: Far) -> RmrTriplet {

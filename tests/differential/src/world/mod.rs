@@ -7,12 +7,12 @@ use dat_engine::{ConnectOptions, Cr, Ep, EpMask, EpModify, Pz};
 use dat_types::{CloseFlags, CompletionFlags, ConnectFlags, Error, Event, ObjectId, Qos};
 
 use crate::model::{Limits, private_data};
-use crate::program::{FOREIGN, Far, Shape, Step, TOO_LONG, Target, side_of};
+use crate::program::{Atomic, FOREIGN, Far, Shape, Step, TOO_LONG, Target, side_of};
 use crate::run::Subject;
 pub(crate) use attributes::attrs_of;
 use attributes::{attributes, timeout};
 pub(crate) use half::Half;
-use half::NOBODY;
+use half::{NOBODY, says};
 
 pub(crate) struct World {
     pub(crate) sides: [Half; 2],
@@ -42,11 +42,11 @@ impl World {
         let half = |side| Half::open(subject, side);
         let sides = [half(0)?, half(1)?];
         let attr = sides[0].ia.provider_query().map_err(|error| error.to_string())?;
-        let says =
-            |name: &str| attr.provider_specific.iter().any(|(known, value)| known == name && value == "TRUE");
+        let says = |name: &str| says(&attr, name);
         let limits = Limits {
             private_data: attr.max_private_data_size as usize,
             immediate: says("DAT_IB_IMMED_DATA"),
+            atomics: says("DAT_IB_FETCH_AND_ADD") && says("DAT_IB_CMP_AND_SWAP"),
         };
         Ok(World { sides, eps: Vec::new(), limits })
     }
@@ -147,6 +147,15 @@ impl World {
             }
             Step::Read { iov, far: from, flags: f, .. } => {
                 ep.post_rdma_read(&here.triplets(iov), cookie, far(*from), flags(*f))
+            }
+            Step::Atomic { local, far: to, atomic, flags: f, .. } => {
+                let (local, to) = (here.triplet(local), far(*to));
+                match *atomic {
+                    Atomic::Add(operand) => ep.post_fetch_add(operand, local, cookie, to, flags(*f)),
+                    Atomic::Swap { expected, swap } => {
+                        ep.post_compare_swap(expected, swap, local, cookie, to, flags(*f))
+                    }
+                }
             }
             Step::Modify { mask, shape, .. } => {
                 let evd = |evd: Option<u8>| evd.map(|evd| self.evd(own, evd).clone());
