@@ -134,11 +134,19 @@ pub enum Step {
     Query {
         place: u8,
     },
+    /// Delivers an undecided request anew, to what `to` means to the peers of its side.
+    HandOff {
+        side: u8,
+        which: u8,
+        to: Target,
+    },
     StopListening {
         side: u8,
+        point: Point,
     },
     Listen {
         side: u8,
+        point: Point,
     },
     /// Frees what is in use, which is refused.
     FreeZone {
@@ -151,13 +159,28 @@ pub enum Step {
     },
 }
 
+/// A public service point of an adapter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Point {
+    /// Which listens from the start.
+    First = 0,
+    /// Another one.
+    Second = 1,
+}
+
+/// How many there are.
+pub const POINTS: usize = 2;
+
 /// Where a connect goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// The service point of the other adapter.
+    /// The first service point of the other adapter.
     Peer,
     /// The one of the same adapter.
     Own,
+    /// The second one of the other adapter.
+    Second,
     /// The last reserved service point of the other adapter.
     Reserved,
     /// A qualifier nobody listens on.
@@ -243,6 +266,12 @@ pub const UNKNOWN: u8 = 5;
 pub struct Program(pub Vec<Step>);
 
 impl Step {
+    /// The call it is.
+    pub fn name(&self) -> String {
+        let all = format!("{self:?}");
+        all.split(' ').next().unwrap_or_default().to_owned()
+    }
+
     /// Posts do not wait for what they cause when the next step is a post on the same endpoint.
     pub fn post_on(&self) -> Option<u8> {
         match self {

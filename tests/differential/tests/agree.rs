@@ -38,6 +38,8 @@ fn all_agree(first: u64, count: u64, subjects: &[Subject], arguments: &str) {
         "RdmaWriteImmed [Success] bytes",
         "RecvImmed [Success] bytes and",
         "RecvMsgImmed [Success] bytes and",
+        "HandOff Success",
+        "HandOff InvalidParameter",
         "FetchAdd [Success] bytes",
         "CmpSwap [Success] bytes",
         "CmpSwap [RemoteAccess]",

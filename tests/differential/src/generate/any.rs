@@ -1,6 +1,6 @@
 //! Any step at all, whether it makes sense or not.
 
-use super::arguments::{data, mask, post, shape, time};
+use super::arguments::{data, mask, point, post, shape, target, time};
 use super::{Flavour, Random};
 use crate::program::{Step, Target};
 
@@ -12,15 +12,7 @@ pub(super) fn any(r: &mut Random, flavour: &Flavour) -> Step {
         12..16 => Step::Free { place },
         16..30 => Step::Connect {
             place,
-            to: r.pick(&[
-                Target::Peer,
-                Target::Peer,
-                Target::Peer,
-                Target::Peer,
-                Target::Own,
-                Target::Reserved,
-                Target::Nobody,
-            ]),
+            to: if r.one_in(2) { Target::Peer } else { target(r) },
             data: data(r),
             time: time(r),
             flags: if r.one_in(12) { r.pick(&[1, 2, 8]) } else { 0 },
@@ -31,15 +23,16 @@ pub(super) fn any(r: &mut Random, flavour: &Flavour) -> Step {
             let place = if r.one_in(20) { None } else { place };
             Step::Accept { side, which: r.below(4) as u8, place, data: data(r) }
         }
-        44..47 => Step::Reject { side, which: r.below(4) as u8, data: data(r) },
+        44 => Step::HandOff { side, which: r.below(4) as u8, to: target(r) },
+        45..47 => Step::Reject { side, which: r.below(4) as u8, data: data(r) },
         47..49 => Step::AcceptStale { side, place },
         49..51 => Step::RejectStale { side },
         51..59 => Step::Disconnect { place, graceful: r.one_in(2) },
         59..64 => Step::Reset { place },
         64..76 => Step::Modify { place, mask: mask(r), shape: shape(r) },
         76..84 => Step::Query { place },
-        84 => Step::StopListening { side },
-        85..88 => Step::Listen { side },
+        84 => Step::StopListening { side, point: point(r) },
+        85..88 => Step::Listen { side, point: point(r) },
         88..90 => Step::FreeZone { side, zone: r.below(2) as u8 },
         90..92 => Step::FreeEvd { side, evd: r.below(5) as u8 },
         92..94 => Step::Reserve { place, taken: r.one_in(3) },

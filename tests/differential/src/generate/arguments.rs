@@ -1,7 +1,17 @@
 //! Arguments: mostly right ones, and one in some that is wrong.
 
 use super::{Flavour, Random};
-use crate::program::{Attrs, FOREIGN, Far, REGION, Segment, Shape, Step, TOO_LONG, Time, UNKNOWN};
+use crate::program::{
+    Attrs, FOREIGN, Far, Point, REGION, Segment, Shape, Step, TOO_LONG, Target, Time, UNKNOWN,
+};
+
+pub(super) fn point(r: &mut Random) -> Point {
+    r.pick(&[Point::First, Point::Second])
+}
+
+pub(super) fn target(r: &mut Random) -> Target {
+    r.pick(&[Target::Peer, Target::Own, Target::Second, Target::Reserved, Target::Nobody])
+}
 
 pub(super) fn time(r: &mut Random) -> Time {
     if r.one_in(20) { r.pick(&[Time::Zero, Time::Short]) } else { Time::Infinite }

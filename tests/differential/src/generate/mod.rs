@@ -10,9 +10,9 @@ use dat_types::EpState;
 
 use crate::expect::Answer;
 use crate::model::{Limits, Model};
-use crate::program::{Atomic, PLACES, Program, REGION, Segment, Step, Target, Time};
+use crate::program::{Atomic, PLACES, Point, Program, REGION, Segment, Step, Target, Time};
 use any::any;
-use arguments::{atomic_flags, data, iov, mask, operand, post, shape, sink, word};
+use arguments::{atomic_flags, data, iov, mask, operand, post, shape, sink, target, word};
 pub use random::Random;
 
 /// The program of a seed. A model goes along, so that most steps make sense where they stand.
@@ -23,6 +23,11 @@ pub fn generate(seed: u64) -> Program {
     for place in 0..PLACES as u8 {
         let step = Step::Create { place, shape: shape(&mut writer.r) };
         writer.add(step);
+    }
+    if writer.flavour.handoff {
+        (0..2).for_each(|side| {
+            writer.add(Step::Listen { side, point: Point::Second });
+        });
     }
     let length = 16 + writer.r.below(48) as usize;
     while writer.steps.len() < length {
@@ -42,11 +47,12 @@ pub fn generate(seed: u64) -> Program {
 pub(crate) struct Flavour {
     immediate: bool,
     atomics: bool,
+    handoff: bool,
 }
 
 impl Flavour {
     fn of(r: &mut Random) -> Flavour {
-        Flavour { immediate: r.one_in(4), atomics: r.one_in(4) }
+        Flavour { immediate: r.one_in(4), atomics: r.one_in(4), handoff: r.one_in(5) }
     }
 }
 
@@ -127,7 +133,11 @@ impl Writer {
                         let which = self.r.below(4) as u8;
                         Step::Accept { side, which, place: Some(place), data }
                     }
-                    _ => Step::Connect { place, to: Target::Peer, data, time, flags: 0, qos: 0 },
+                    _ => {
+                        let second = self.flavour.handoff && self.r.one_in(3);
+                        let to = if second { Target::Second } else { Target::Peer };
+                        Step::Connect { place, to, data, time, flags: 0, qos: 0 }
+                    }
                 }
             }
             Some(EpState::ActiveConnectionPending) => {
@@ -135,6 +145,7 @@ impl Writer {
                 let which = self.r.below(4) as u8;
                 match self.r.below(12) {
                     0 => Step::Reject { side, which, data },
+                    8.. if self.flavour.handoff => Step::HandOff { side, which, to: target(&mut self.r) },
                     1 => Step::Disconnect { place, graceful: self.r.one_in(2) },
                     _ => {
                         let free = (2 * side..2 * side + 2)
@@ -149,6 +160,9 @@ impl Writer {
                 let which = asked.iter().position(|asked| asked.held.is_some()).unwrap_or_default() as u8;
                 match self.r.below(6) {
                     0 => Step::Reject { side, which, data },
+                    3.. if self.flavour.handoff && self.r.one_in(2) => {
+                        Step::HandOff { side, which, to: target(&mut self.r) }
+                    }
                     1 => self.post(place),
                     2 => Step::Modify { place, mask: mask(&mut self.r), shape: shape(&mut self.r) },
                     _ => Step::Accept { side, which, place: None, data },
@@ -179,7 +193,14 @@ impl Writer {
             },
             Some(_) => self.post(place),
         };
+        let connects = matches!(step, Step::Connect { .. });
         self.add(step);
+        if connects && self.flavour.handoff && self.r.one_in(2) {
+            let side = 1 - place / 2;
+            let last = self.model.sides[usize::from(side)].asked.len().saturating_sub(1);
+            let to = target(&mut self.r);
+            self.add(Step::HandOff { side, which: last as u8, to });
+        }
     }
 
     /// Posts on an endpoint, and receives at its peer.

@@ -10,7 +10,7 @@ use dat_types::ReturnType::{
 
 use super::{Asked, Goal, Model, Reserved, private_data};
 use crate::expect::{Answer, Faults};
-use crate::program::{PLACES, TOO_LONG, Target, Time};
+use crate::program::{PLACES, Point, TOO_LONG, Target, Time};
 
 impl Model {
     fn too_long(&self, data: u16) -> bool {
@@ -39,17 +39,20 @@ impl Model {
             return answer;
         }
         let own = self.eps[ep].side;
-        let public = |side: usize| Goal::Public { side, generation: self.sides[side].generation };
-        let goal = match to {
-            Target::Peer => public(1 - own),
-            Target::Own => public(own),
-            Target::Reserved => {
-                let number = self.sides[1 - own].reserved.map(|point| point.number);
-                Goal::Reserved { side: 1 - own, number }
-            }
+        let goal = self.goal(if to == Target::Own { own } else { 1 - own }, to);
+        self.ask(ep, goal, data, time)
+    }
+
+    /// What a target is at a side now.
+    fn goal(&self, side: usize, to: Target) -> Goal {
+        let it = &self.sides[side];
+        let public = |point: Point| Goal::Public { side, point, generation: it.generation[point as usize] };
+        match to {
+            Target::Peer | Target::Own => public(Point::First),
+            Target::Second => public(Point::Second),
+            Target::Reserved => Goal::Reserved { side, number: it.reserved.map(|point| point.number) },
             Target::Nobody => Goal::Nobody,
-        };
-        self.ask(ep, goal, time)
+        }
     }
 
     pub(super) fn dup_connect(&mut self, ep: usize, dup: usize, data: u16, time: Time, qos: u32) -> Answer {
@@ -62,51 +65,53 @@ impl Model {
         faults.when(other.state != EpState::Connected || other.goal.is_none(), 2, IS);
         let goal = other.goal;
         match (faults.answer(), goal) {
-            (Answer::Success, Some(Goal::Public { side, generation }))
-                if self.sides[side].listening && self.sides[side].generation != generation =>
+            (Answer::Success, Some(Goal::Public { side, point, generation }))
+                if self.listens(side, point) && self.sides[side].generation[point as usize] != generation =>
             {
                 // It may have got the qualifier of the service point before it, or another one.
                 Answer::LeftOut
             }
-            (Answer::Success, Some(goal)) => self.ask(ep, goal, time),
+            (Answer::Success, Some(goal)) => self.ask(ep, goal, data, time),
             (answer, _) => answer,
         }
     }
 
     /// A connect that passed all checks.
-    fn ask(&mut self, ep: usize, goal: Goal, time: Time) -> Answer {
+    fn ask(&mut self, ep: usize, goal: Goal, data: u16, time: Time) -> Answer {
         self.eps[ep].attempt += 1;
         self.eps[ep].goal = Some(goal);
-        let (side, held) = match goal {
-            Goal::Public { side, .. } if self.sides[side].listening => (side, None),
-            Goal::Reserved { side, number } if self.awaits(side, number) => {
-                let point = self.sides[side].reserved.as_mut();
-                let held = point.map(|point| {
-                    point.listening = false;
-                    point.ep
-                });
-                (side, held)
-            }
+        let Some((side, held)) = self.arrive(goal) else {
             // Which comes first, the refusal or the end of a short time, is open.
-            _ if time == Time::Short => {
-                self.down(ep, &[NonPeerRejected, TimedOut], &[]);
-                return Answer::Success;
-            }
-            _ => {
-                self.down(ep, &[NonPeerRejected], &[]);
-                return Answer::Success;
-            }
+            let kinds = [NonPeerRejected, TimedOut];
+            self.down(ep, if time == Time::Short { &kinds } else { &kinds[..1] }, &[]);
+            return Answer::Success;
         };
-        if let Some(held) = held {
-            self.eps[held].state = EpState::PassiveConnectionPending;
-        }
         let attempt = self.eps[ep].attempt;
-        self.sides[side].asked.push(Asked { from: ep, held, attempt });
+        self.sides[side].asked.push(Asked { from: ep, held, attempt, at: goal, data });
         self.eps[ep].state = EpState::ActiveConnectionPending;
         if time == Time::Short {
             self.down(ep, &[TimedOut], &[]);
         }
         Answer::Success
+    }
+
+    /// A request comes to a service point that listens: at which side, and which endpoint it holds there.
+    fn arrive(&mut self, goal: Goal) -> Option<(usize, Option<usize>)> {
+        match goal {
+            Goal::Public { side, point, .. } if self.listens(side, point) => Some((side, None)),
+            Goal::Reserved { side, number } if self.awaits(side, number) => {
+                let point = self.sides[side].reserved.as_mut()?;
+                point.listening = false;
+                let held = point.ep;
+                self.eps[held].state = EpState::PassiveConnectionPending;
+                Some((side, Some(held)))
+            }
+            _ => None,
+        }
+    }
+
+    fn listens(&self, side: usize, point: Point) -> bool {
+        self.sides[side].listening[point as usize]
     }
 
     fn awaits(&self, side: usize, number: Option<u32>) -> bool {
@@ -120,7 +125,7 @@ impl Model {
         }
         let it = &mut self.sides[side];
         if taken {
-            return if it.listening { Answer::Refused(vec![ConnQualInUse]) } else { Answer::LeftOut };
+            return if it.listening[0] { Answer::Refused(vec![ConnQualInUse]) } else { Answer::LeftOut };
         }
         if it.reserved.is_some_and(|point| point.listening) {
             // One at a time, so that a target has one meaning.
@@ -206,22 +211,40 @@ impl Model {
         let side = &mut self.sides[usize::from(side)];
         let asked = side.asked.remove(which);
         side.decided += 1;
-        if let Some(held) = asked.held {
-            self.eps[held].state = EpState::Unconnected;
-        }
+        self.let_go(asked);
         if self.still_asks(asked) {
             self.down(asked.from, &[PeerRejected], &private_data(data));
         }
         Answer::Success
     }
 
-    pub(super) fn listening(&mut self, side: u8, on: bool) -> Answer {
-        let listening = &mut self.sides[usize::from(side)].listening;
-        if *listening == on {
+    /// Contract decision D-21: the target is a live service point of the same adapter.
+    pub(super) fn hand_off(&mut self, side: u8, which: u8, to: Target) -> Answer {
+        let Some(which) = self.which(side, which) else { return Answer::LeftOut };
+        let side = usize::from(side);
+        let goal = self.goal(side, to);
+        let Some((_, held)) = self.arrive(goal) else { return Answer::Refused(vec![IP]) };
+        let old = self.sides[side].asked.remove(which);
+        self.sides[side].decided += 1;
+        self.let_go(old);
+        self.sides[side].asked.push(Asked { held, at: goal, ..old });
+        Answer::Success
+    }
+
+    /// The endpoint of a request that was decided without one is its owner's again.
+    fn let_go(&mut self, asked: Asked) {
+        if let Some(held) = asked.held {
+            self.eps[held].state = EpState::Unconnected;
+        }
+    }
+
+    pub(super) fn listening(&mut self, side: u8, point: Point, on: bool) -> Answer {
+        let it = &mut self.sides[usize::from(side)];
+        if it.listening[point as usize] == on {
             return Answer::LeftOut;
         }
-        *listening = on;
-        self.sides[usize::from(side)].generation += 1;
+        it.listening[point as usize] = on;
+        it.generation[point as usize] += 1;
         Answer::Success
     }
 }

@@ -162,7 +162,7 @@ impl Model {
                 && [ep.shape.recv, ep.shape.request, ep.shape.conn].contains(&Some(evd))
         };
         let it = &self.sides[usize::from(side)];
-        let listening = it.listening || it.reserved.is_some_and(|point| point.listening);
+        let listening = it.listening.contains(&true) || it.reserved.is_some_and(|point| point.listening);
         let listening = listening && EVDS[usize::from(evd)] == Evd::Requests;
         match listening || self.eps.iter().any(feeds) {
             true => Answer::Refused(vec![IS]),

@@ -15,7 +15,7 @@ use dat_types::EpState;
 use dat_types::ReturnType::{InvalidHandle as IH, InvalidState as IS};
 
 use crate::expect::{Answer, Expected};
-use crate::program::{PLACES, Shape, Step};
+use crate::program::{PLACES, POINTS, Point, Shape, Step};
 use memory::Memory;
 use transfer::{Recv, Request};
 
@@ -48,9 +48,10 @@ pub struct Model {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Side {
-    pub(crate) listening: bool,
-    /// How often it has listened: what an endpoint asked once may be another service point now.
-    generation: u32,
+    /// Which public service points do.
+    pub(crate) listening: [bool; POINTS],
+    /// How often each has listened: what an endpoint asked once may be another service point now.
+    generation: [u32; POINTS],
     pub(crate) reserved: Option<Reserved>,
     /// Undecided requests, in the order of their arrival.
     pub(crate) asked: Vec<Asked>,
@@ -72,9 +73,10 @@ pub(crate) struct Reserved {
 
 /// Whom an endpoint asked when it connected.
 #[derive(Clone, Copy, Debug)]
-enum Goal {
+pub(crate) enum Goal {
     Public {
         side: usize,
+        point: Point,
         generation: u32,
     },
     /// `None`: there has not been one.
@@ -92,6 +94,10 @@ pub(crate) struct Asked {
     pub(crate) held: Option<usize>,
     /// The attempt it belongs to; an endpoint that has gone on asks no more.
     pub(crate) attempt: u32,
+    /// Where it arrived.
+    pub(crate) at: Goal,
+    /// How many bytes of private data came with it.
+    pub(crate) data: u16,
 }
 
 #[derive(Clone, Debug)]
@@ -116,8 +122,8 @@ impl Model {
     /// Two adapters that listen, without endpoints.
     pub fn new(limits: Limits) -> Model {
         let side = |side| Side {
-            listening: true,
-            generation: 0,
+            listening: [true, false],
+            generation: [0; POINTS],
             reserved: None,
             asked: Vec::new(),
             decided: 0,
@@ -147,8 +153,9 @@ impl Model {
                     _ => Answer::Refused(vec![IH]),
                 }
             }
-            Step::StopListening { side } => self.listening(*side, false),
-            Step::Listen { side } => self.listening(*side, true),
+            Step::HandOff { side, which, to } => self.hand_off(*side, *which, *to),
+            Step::StopListening { side, point } => self.listening(*side, *point, false),
+            Step::Listen { side, point } => self.listening(*side, *point, true),
             Step::FreeZone { side, zone } => self.free_zone(*side, *zone),
             Step::FreeEvd { side, evd } => self.free_evd(*side, *evd),
             Step::Unreserve { side } => self.unreserve(usize::from(*side)),

@@ -122,7 +122,7 @@ impl Run<'_> {
         let lets_go = matches!(step, Step::Recv { .. }) && places.ep.is_some_and(|ep| self.is_waited_for(ep));
         let answer = self.model.apply(index, step);
         if answer == Answer::LeftOut {
-            self.trace.answers.push("left out".into());
+            self.trace.answers.push(format!("{} left out", step.name()));
             return Ok(());
         }
         let result = self.world.perform(step, &places);
@@ -144,7 +144,8 @@ impl Run<'_> {
             }
             (Answer::LeftOut, _) => {}
         }
-        self.trace.answers.push(format!("{code:?}"));
+        let answer = code.map_or("Success".to_owned(), |code| format!("{code:?}"));
+        self.trace.answers.push(format!("{} {answer}", step.name()));
         if let (Step::Query { .. }, Some(ep), None) = (step, places.ep, code) {
             self.same_parameters(ep)?;
         }
@@ -208,9 +209,9 @@ impl Run<'_> {
             _ => None,
         };
         let which = match step {
-            Step::Accept { side, which, .. } | Step::Reject { side, which, .. } => {
-                self.model.which(*side, *which)
-            }
+            Step::Accept { side, which, .. }
+            | Step::Reject { side, which, .. }
+            | Step::HandOff { side, which, .. } => self.model.which(*side, *which),
             _ => None,
         };
         let side = ep.map_or(0, |ep| self.model.eps[ep].side);

@@ -6,6 +6,7 @@ use dat_types::{EpState, Event, EventData, ObjectId};
 
 use super::{Run, Seen};
 use crate::expect::{Expected, Stream, What};
+use crate::model::private_data;
 
 impl Run<'_> {
     /// Waits for everything the model expects, and looks that nothing else is there.
@@ -69,11 +70,26 @@ impl Run<'_> {
                 self.matches(dto.ep, stream, evd, event)
             }
             EventData::Connection { ep, .. } => self.matches(*ep, Stream::Connection, evd, event),
-            EventData::ConnectionRequest { cr, .. } => {
-                if self.world.sides[side].asked.len() >= self.model.sides[side].asked.len() {
+            EventData::ConnectionRequest { conn_qual, cr, service_point } => {
+                let number = self.world.sides[side].asked.len();
+                let Some(asked) = self.model.sides[side].asked.get(number).copied() else {
                     return Err(format!("a connection request at side {side} that nobody made"));
+                };
+                let (cr, param) = self.world.arrived(side, *cr).map_err(|error| error.to_string())?;
+                let half = &mut self.world.sides[side];
+                let (point, port) = half.listens(asked.at);
+                half.asked.push(cr);
+                if (*service_point, *conn_qual, param.conn_qual) != (point, port, port) {
+                    return Err(format!("a request for {asked:?} at {service_point:?} on {conn_qual}"));
                 }
-                self.world.arrived(side, *cr).map_err(|error| error.to_string())
+                if param.private_data[..] != private_data(asked.data)[..] {
+                    return Err(format!("a request for {asked:?} with {:?}", param.private_data));
+                }
+                let held = asked.held.map(|held| self.world.eps[held].id());
+                match param.local_ep.map(|ep| ep.id()) == held {
+                    true => Ok(()),
+                    false => Err(format!("a request for {asked:?} that does not hold {held:?}")),
+                }
             }
             other => Err(format!("an event that should not be there, at side {side}: {other:?}")),
         }

@@ -5,12 +5,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use dat_engine::{Cr, Ep, Ia, IaOptions, Lmr, Psp, Pz, Rsp};
 use dat_types::{
-    CloseFlags, EvdFlags, LmrTriplet, Privileges, ProviderAttr, PspFlags, ReturnType, RmrTriplet,
+    CloseFlags, EvdFlags, LmrTriplet, ObjectId, Privileges, ProviderAttr, PspFlags, ReturnType, RmrTriplet,
 };
 
 use super::Result;
+use crate::model::Goal;
 use crate::model::memory::{REGIONS, initial};
-use crate::program::{EVDS, Evd, Far, REGION, Segment, UNKNOWN, ZONES};
+use crate::program::{EVDS, Evd, Far, POINTS, Point, REGION, Segment, Target, UNKNOWN, ZONES};
 use crate::run::Subject;
 
 /// Room in every dispatcher: more than a program can have outstanding.
@@ -28,8 +29,8 @@ pub(crate) struct Half {
     pub(crate) regions: Vec<Lmr>,
     pub(crate) asked: Vec<Cr>,
     pub(super) decided: Vec<Cr>,
-    pub(super) psp: Option<Psp>,
-    pub(super) port: u64,
+    pub(super) psps: [Option<Psp>; POINTS],
+    ports: [u64; POINTS],
     pub(super) rsp: Option<Rsp>,
     pub(super) reserved_port: u64,
     pub(super) address: SocketAddr,
@@ -72,19 +73,42 @@ impl Half {
             regions.push(lmr);
         }
         let address = (ia.query()?.address, 0).into();
-        let (asked, decided, psp, port) = (Vec::new(), Vec::new(), None, NOBODY);
+        let (asked, decided) = (Vec::new(), Vec::new());
+        let (psps, ports) = (Default::default(), [NOBODY; POINTS]);
         let (rsp, reserved_port) = (None, NOBODY);
         let mut half =
-            Half { zones, evds, regions, asked, decided, psp, port, rsp, reserved_port, address, ia };
-        half.listen()?;
+            Half { zones, evds, regions, asked, decided, psps, ports, rsp, reserved_port, address, ia };
+        half.listen(Point::First)?;
         Ok(half)
     }
 
-    pub(super) fn listen(&mut self) -> Result {
+    pub(super) fn listen(&mut self, point: Point) -> Result {
         let psp = self.ia.psp_create_any(self.requests(), PspFlags::Consumer)?;
-        self.port = psp.conn_qual();
-        self.psp = Some(psp);
+        self.ports[point as usize] = psp.conn_qual();
+        self.psps[point as usize] = Some(psp);
         Ok(())
+    }
+
+    /// The connection qualifier a target means at this adapter.
+    pub(super) fn port(&self, to: Target) -> u64 {
+        match to {
+            Target::Nobody => NOBODY,
+            Target::Reserved => self.reserved_port,
+            Target::Peer | Target::Own => self.ports[Point::First as usize],
+            Target::Second => self.ports[Point::Second as usize],
+        }
+    }
+
+    /// The service point of a goal, which an event must name, and its connection qualifier.
+    pub(crate) fn listens(&self, goal: Goal) -> (Option<ObjectId>, u64) {
+        match goal {
+            Goal::Public { point, .. } => {
+                let psp = self.psps[point as usize].as_ref();
+                (psp.map(Psp::id), self.ports[point as usize])
+            }
+            Goal::Reserved { .. } => (None, self.reserved_port),
+            Goal::Nobody => (None, NOBODY),
+        }
     }
 
     fn requests(&self) -> &dat_engine::Evd {
@@ -93,7 +117,7 @@ impl Half {
 
     pub(super) fn reserve(&mut self, ep: &Ep, taken: bool) -> Result {
         if taken {
-            return self.ia.rsp_create(self.port, Some(ep), self.requests()).map(|_| ());
+            return self.ia.rsp_create(self.ports[0], Some(ep), self.requests()).map(|_| ());
         }
         // One nobody has; other programs and other processes of the machine may be choosing, too.
         for _ in 0..MANY {
@@ -110,7 +134,7 @@ impl Half {
                 }
             }
         }
-        self.ia.rsp_create(self.port, Some(ep), self.requests()).map(|_| ())
+        self.ia.rsp_create(self.ports[0], Some(ep), self.requests()).map(|_| ())
     }
 
     pub(super) fn triplets(&self, iov: &[Segment]) -> Vec<LmrTriplet> {
@@ -138,7 +162,7 @@ impl Half {
         for cr in self.asked.drain(..) {
             ending("rejecting an undecided request at the end", cr.reject(&[]))?;
         }
-        if let Some(psp) = self.psp.take() {
+        for psp in self.psps.iter_mut().filter_map(Option::take) {
             ending("freeing the service point at the end", psp.free())?;
         }
         self.regions.iter().try_for_each(|lmr| ending("freeing a region at the end", lmr.free()))?;

@@ -3,7 +3,7 @@
 mod attributes;
 mod half;
 
-use dat_engine::{ConnectOptions, Cr, Ep, EpMask, EpModify, Pz};
+use dat_engine::{ConnectOptions, Cr, CrParam, Ep, EpMask, EpModify, Pz};
 use dat_types::{CloseFlags, CompletionFlags, ConnectFlags, Error, Event, ObjectId, Qos};
 
 use crate::model::{Limits, private_data};
@@ -12,7 +12,7 @@ use crate::run::Subject;
 pub(crate) use attributes::attrs_of;
 use attributes::{attributes, timeout};
 pub(crate) use half::Half;
-use half::{NOBODY, says};
+use half::says;
 
 pub(crate) struct World {
     pub(crate) sides: [Half; 2],
@@ -76,11 +76,17 @@ impl World {
                 Some(cr) => cr.reject(&[]),
                 None => Ok(()),
             },
-            Step::StopListening { side } => match self.sides[usize::from(*side)].psp.take() {
-                Some(psp) => psp.free(),
-                None => Ok(()),
-            },
-            Step::Listen { side } => self.sides[usize::from(*side)].listen(),
+            Step::HandOff { side, to, .. } => {
+                let port = self.sides[usize::from(*side)].port(*to);
+                self.decide(*side, places.which, |cr| cr.handoff(port))
+            }
+            Step::StopListening { side, point } => {
+                match self.sides[usize::from(*side)].psps[*point as usize].take() {
+                    Some(psp) => psp.free(),
+                    None => Ok(()),
+                }
+            }
+            Step::Listen { side, point } => self.sides[usize::from(*side)].listen(*point),
             Step::Reserve { place, taken } => match places.ep {
                 Some(ep) => self.sides[side_of(*place)].reserve(&self.eps[ep], *taken),
                 None => Ok(()),
@@ -111,11 +117,7 @@ impl World {
                 let data = self.data(*data);
                 ep.connect(&ConnectOptions {
                     address: there.address,
-                    conn_qual: match to {
-                        Target::Nobody => NOBODY,
-                        Target::Reserved => there.reserved_port,
-                        Target::Peer | Target::Own => there.port,
-                    },
+                    conn_qual: there.port(*to),
                     timeout: timeout(*time),
                     private_data: &data,
                     qos: Qos(*qos),
@@ -231,9 +233,10 @@ impl World {
         Ok(None)
     }
 
-    pub(crate) fn arrived(&mut self, side: usize, cr: ObjectId) -> Result {
+    /// A request that has come, and what it says.
+    pub(crate) fn arrived(&self, side: usize, cr: ObjectId) -> Result<(Cr, CrParam)> {
         let cr = self.sides[side].ia.cr(cr)?;
-        self.sides[side].asked.push(cr);
-        Ok(())
+        let param = cr.query()?;
+        Ok((cr, param))
     }
 }
