@@ -134,6 +134,12 @@ pub enum Step {
     Query {
         place: u8,
     },
+    /// Takes the endpoint that was made for an undecided request into a place of its side.
+    Adopt {
+        side: u8,
+        which: u8,
+        place: u8,
+    },
     /// Delivers an undecided request anew, to what `to` means to the peers of its side.
     HandOff {
         side: u8,
@@ -167,10 +173,12 @@ pub enum Point {
     First = 0,
     /// Another one.
     Second = 1,
+    /// One whose requests come with an endpoint the provider makes.
+    Maker = 2,
 }
 
 /// How many there are.
-pub const POINTS: usize = 2;
+pub const POINTS: usize = 3;
 
 /// Where a connect goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,6 +189,8 @@ pub enum Target {
     Own,
     /// The second one of the other adapter.
     Second,
+    /// The one there that makes endpoints.
+    Maker,
     /// The last reserved service point of the other adapter.
     Reserved,
     /// A qualifier nobody listens on.
@@ -213,7 +223,7 @@ pub struct Shape {
 pub const FOREIGN: u8 = 9;
 
 /// Attributes that programs vary.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "each field is the attribute of the same name")]
 pub struct Attrs {
     pub service: u32,

@@ -40,6 +40,7 @@ fn all_agree(first: u64, count: u64, subjects: &[Subject], arguments: &str) {
         "RecvMsgImmed [Success] bytes and",
         "HandOff Success",
         "HandOff InvalidParameter",
+        "Adopt Success",
         "FetchAdd [Success] bytes",
         "CmpSwap [Success] bytes",
         "CmpSwap [RemoteAccess]",

@@ -24,7 +24,8 @@ pub(super) fn any(r: &mut Random, flavour: &Flavour) -> Step {
             Step::Accept { side, which: r.below(4) as u8, place, data: data(r) }
         }
         44 => Step::HandOff { side, which: r.below(4) as u8, to: target(r) },
-        45..47 => Step::Reject { side, which: r.below(4) as u8, data: data(r) },
+        45 => Step::Adopt { side, which: r.below(4) as u8, place: side * 2 + place % 2 },
+        46 => Step::Reject { side, which: r.below(4) as u8, data: data(r) },
         47..49 => Step::AcceptStale { side, place },
         49..51 => Step::RejectStale { side },
         51..59 => Step::Disconnect { place, graceful: r.one_in(2) },

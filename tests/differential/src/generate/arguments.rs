@@ -6,11 +6,12 @@ use crate::program::{
 };
 
 pub(super) fn point(r: &mut Random) -> Point {
-    r.pick(&[Point::First, Point::Second])
+    r.pick(&[Point::First, Point::Second, Point::Maker])
 }
 
 pub(super) fn target(r: &mut Random) -> Target {
-    r.pick(&[Target::Peer, Target::Own, Target::Second, Target::Reserved, Target::Nobody])
+    use Target::{Maker, Nobody, Own, Peer, Reserved, Second};
+    r.pick(&[Peer, Own, Second, Maker, Reserved, Nobody])
 }
 
 pub(super) fn time(r: &mut Random) -> Time {

@@ -24,10 +24,11 @@ pub fn generate(seed: u64) -> Program {
         let step = Step::Create { place, shape: shape(&mut writer.r) };
         writer.add(step);
     }
-    if writer.flavour.handoff {
-        (0..2).for_each(|side| {
-            writer.add(Step::Listen { side, point: Point::Second });
-        });
+    let flavour = &writer.flavour;
+    for (point, has) in [(Point::Second, flavour.handoff), (Point::Maker, flavour.maker)] {
+        if has {
+            (0..2).for_each(|side| drop(writer.add(Step::Listen { side, point })));
+        }
     }
     let length = 16 + writer.r.below(48) as usize;
     while writer.steps.len() < length {
@@ -48,11 +49,12 @@ pub(crate) struct Flavour {
     immediate: bool,
     atomics: bool,
     handoff: bool,
+    maker: bool,
 }
 
 impl Flavour {
     fn of(r: &mut Random) -> Flavour {
-        Flavour { immediate: r.one_in(4), atomics: r.one_in(4), handoff: r.one_in(5) }
+        Flavour { immediate: r.one_in(4), atomics: r.one_in(4), handoff: r.one_in(5), maker: r.one_in(4) }
     }
 }
 
@@ -134,37 +136,34 @@ impl Writer {
                         Step::Accept { side, which, place: Some(place), data }
                     }
                     _ => {
-                        let second = self.flavour.handoff && self.r.one_in(3);
-                        let to = if second { Target::Second } else { Target::Peer };
+                        let to = match self.r.below(3) {
+                            0 if self.flavour.handoff => Target::Second,
+                            1.. if self.flavour.maker => Target::Maker,
+                            _ => Target::Peer,
+                        };
                         Step::Connect { place, to, data, time, flags: 0, qos: 0 }
                     }
                 }
             }
-            Some(EpState::ActiveConnectionPending) => {
-                let side = 1 - place / 2;
-                let which = self.r.below(4) as u8;
-                match self.r.below(12) {
-                    0 => Step::Reject { side, which, data },
-                    8.. if self.flavour.handoff => Step::HandOff { side, which, to: target(&mut self.r) },
-                    1 => Step::Disconnect { place, graceful: self.r.one_in(2) },
-                    _ => {
-                        let free = (2 * side..2 * side + 2)
-                            .find(|place| self.state(*place) == Some(EpState::Unconnected));
-                        Step::Accept { side, which, place: Some(free.unwrap_or(2 * side)), data }
-                    }
-                }
-            }
-            Some(EpState::PassiveConnectionPending) => {
+            Some(EpState::ActiveConnectionPending) => self.decision(1 - place / 2, data),
+            Some(EpState::PassiveConnectionPending | EpState::TentativeConnectionPending) => {
                 let side = place / 2;
+                let ep = self.model.places[usize::from(place)];
                 let asked = &self.model.sides[usize::from(side)].asked;
-                let which = asked.iter().position(|asked| asked.held.is_some()).unwrap_or_default() as u8;
+                let which = asked.iter().position(|asked| asked.held == ep).unwrap_or_default() as u8;
+                let shape = shape(&mut self.r);
                 match self.r.below(6) {
+                    _ if ep.is_some_and(|ep| self.model.eps[ep].open) => {
+                        let rarely = [0x80, 0, 0x780, 0x1000];
+                        let mask = if self.r.one_in(8) { self.r.pick(&rarely) } else { 0xFF_F780 };
+                        Step::Modify { place, mask, shape }
+                    }
                     0 => Step::Reject { side, which, data },
                     3.. if self.flavour.handoff && self.r.one_in(2) => {
                         Step::HandOff { side, which, to: target(&mut self.r) }
                     }
                     1 => self.post(place),
-                    2 => Step::Modify { place, mask: mask(&mut self.r), shape: shape(&mut self.r) },
+                    2 => Step::Modify { place, mask: mask(&mut self.r), shape },
                     _ => Step::Accept { side, which, place: None, data },
                 }
             }
@@ -203,14 +202,53 @@ impl Writer {
         }
     }
 
+    /// An endpoint the provider made is given what it lacks, and accepted.
+    fn adoption(&mut self, side: u8, which: u8, data: u16) -> Step {
+        let place = 2 * side + self.r.below(2) as u8;
+        self.add(Step::Adopt { side, which, place });
+        let shape = shape(&mut self.r);
+        let rarely = [0x80, 0, 0x780, 0x1000];
+        let mask = if self.r.one_in(8) { self.r.pick(&rarely) } else { 0xFF_F780 };
+        self.add(Step::Modify { place, mask, shape });
+        match self.r.below(4) {
+            0 => self.post(place),
+            _ => Step::Accept { side, which, place: None, data },
+        }
+    }
+
+    /// What becomes of a request at a side, one of which is an endpoint's that waits.
+    fn decision(&mut self, side: u8, data: u16) -> Step {
+        let which = self.r.below(4) as u8;
+        let meant = self.model.which(side, which);
+        let held = meant.and_then(|meant| self.model.sides[usize::from(side)].asked[meant].held);
+        let open = held.is_some_and(|held| self.model.eps[held].open);
+        match self.r.below(12) {
+            0 => Step::Reject { side, which, data },
+            1 => {
+                Step::Disconnect { place: 2 * (1 - side) + self.r.below(2) as u8, graceful: self.r.one_in(2) }
+            }
+            2..6 if self.flavour.handoff => Step::HandOff { side, which, to: target(&mut self.r) },
+            6.. if open => self.adoption(side, which, data),
+            _ if held.is_some() => Step::Accept { side, which, place: None, data },
+            _ => {
+                let free =
+                    (2 * side..2 * side + 2).find(|place| self.state(*place) == Some(EpState::Unconnected));
+                Step::Accept { side, which, place: Some(free.unwrap_or(2 * side)), data }
+            }
+        }
+    }
+
     /// Posts on an endpoint, and receives at its peer.
     fn traffic(&mut self) {
         let place = self.r.place();
         let usual = Some(EpState::Connected);
-        let place = (0..PLACES as u8)
+        let connected = (0..PLACES as u8)
             .map(|turn| (place + turn) % PLACES as u8)
-            .find(|place| self.state(*place) == usual)
-            .unwrap_or(place);
+            .find(|place| self.state(*place) == usual);
+        if connected.is_none() && !self.r.one_in(4) {
+            return self.sensible();
+        }
+        let place = connected.unwrap_or(place);
         let peer = self.model.places[usize::from(place)].and_then(|ep| self.model.eps[ep].peer);
         let at_peer = (0..PLACES as u8).find(|place| self.model.places[usize::from(*place)] == peer);
         if let Some(place) = at_peer.filter(|_| peer.is_some()) {
@@ -223,5 +261,28 @@ impl Writer {
             let step = self.post(place);
             self.add(step);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_the_provider_makes_come_to_send() {
+        let mut sent = 0;
+        for seed in 1..=300 {
+            let mut model = Model::new(Limits::COMMON);
+            let mut made = std::collections::BTreeSet::new();
+            for (index, step) in generate(seed).0.iter().enumerate() {
+                let place = step.post_on().filter(|_| matches!(step, Step::Send { .. }));
+                let ep = place.and_then(|place| model.places[usize::from(place)]);
+                let ours = ep.is_some_and(|ep| made.contains(&ep));
+                let answer = model.apply(index, step);
+                sent += u32::from(ours && answer == Answer::Success);
+                made.extend((0..model.eps.len()).filter(|ep| model.eps[*ep].open));
+            }
+        }
+        assert!(sent > 20, "{sent} sends");
     }
 }

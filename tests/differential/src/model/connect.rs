@@ -8,9 +8,16 @@ use dat_types::ReturnType::{
     ConnQualInUse, InvalidHandle as IH, InvalidParameter as IP, InvalidState as IS, ModelNotSupported as MNS,
 };
 
-use super::{Asked, Goal, Model, Reserved, private_data};
+use super::{Asked, Endpoint, Goal, Model, Reserved, private_data};
 use crate::expect::{Answer, Faults};
-use crate::program::{PLACES, Point, TOO_LONG, Target, Time};
+use crate::program::{PLACES, Point, TOO_LONG, Target, Time, side_of};
+
+impl Endpoint {
+    /// Whether an undecided request has it.
+    pub(crate) fn is_held(&self) -> bool {
+        matches!(self.state, EpState::PassiveConnectionPending | EpState::TentativeConnectionPending)
+    }
+}
 
 impl Model {
     fn too_long(&self, data: u16) -> bool {
@@ -50,6 +57,7 @@ impl Model {
         match to {
             Target::Peer | Target::Own => public(Point::First),
             Target::Second => public(Point::Second),
+            Target::Maker => public(Point::Maker),
             Target::Reserved => Goal::Reserved { side, number: it.reserved.map(|point| point.number) },
             Target::Nobody => Goal::Nobody,
         }
@@ -98,7 +106,13 @@ impl Model {
     /// A request comes to a service point that listens: at which side, and which endpoint it holds there.
     fn arrive(&mut self, goal: Goal) -> Option<(usize, Option<usize>)> {
         match goal {
-            Goal::Public { side, point, .. } if self.listens(side, point) => Some((side, None)),
+            Goal::Public { side, point, .. } if self.listens(side, point) => {
+                let made = point == Point::Maker;
+                if made {
+                    self.eps.push(Endpoint::made(side));
+                }
+                Some((side, made.then_some(self.eps.len() - 1)))
+            }
             Goal::Reserved { side, number } if self.awaits(side, number) => {
                 let point = self.sides[side].reserved.as_mut()?;
                 point.listening = false;
@@ -178,7 +192,7 @@ impl Model {
         let mut faults = Faults::default();
         faults.when(!it.alive || it.side != side || (place.is_some() && held.is_some()), 0, IH);
         // Whether an endpoint that another request holds is a bad handle or one in a bad state decides its rank.
-        let passive = it.state == EpState::PassiveConnectionPending;
+        let passive = it.is_held();
         faults.when(passive && held.is_none(), 1, IH);
         faults.when(self.too_long(data), 1, IP);
         let right = if held.is_some() { passive } else { it.state == EpState::Unconnected };
@@ -231,11 +245,24 @@ impl Model {
         Answer::Success
     }
 
-    /// The endpoint of a request that was decided without one is its owner's again.
+    /// The endpoint of a request that was decided without one is its owner's again; one that was made for it is gone.
     fn let_go(&mut self, asked: Asked) {
-        if let Some(held) = asked.held {
-            self.eps[held].state = EpState::Unconnected;
+        let Some(held) = asked.held else { return };
+        let held = &mut self.eps[held];
+        if held.state == EpState::TentativeConnectionPending {
+            held.alive = false;
+            held.recvs.clear();
+        } else {
+            held.state = EpState::Unconnected;
         }
+    }
+
+    pub(super) fn adopt(&mut self, side: u8, which: u8, place: u8) -> Answer {
+        let held = self.which(side, which).and_then(|which| self.sides[usize::from(side)].asked[which].held);
+        let made = held.filter(|held| self.eps[*held].state == EpState::TentativeConnectionPending);
+        let Some(made) = made.filter(|_| side_of(place) == usize::from(side)) else { return Answer::LeftOut };
+        self.places[usize::from(place)] = Some(made);
+        Answer::Success
     }
 
     pub(super) fn listening(&mut self, side: u8, point: Point, on: bool) -> Answer {

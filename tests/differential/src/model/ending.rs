@@ -10,7 +10,10 @@ use crate::expect::{Answer, Completion, Expected, Stream, What};
 impl Model {
     pub(super) fn disconnect(&mut self, ep: usize, graceful: bool) -> Answer {
         match self.eps[ep].state {
-            EpState::Unconnected | EpState::Reserved | EpState::PassiveConnectionPending => {
+            EpState::Unconnected
+            | EpState::Reserved
+            | EpState::PassiveConnectionPending
+            | EpState::TentativeConnectionPending => {
                 return Answer::Refused(vec![IS]);
             }
             EpState::Disconnected => {}

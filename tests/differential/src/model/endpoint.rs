@@ -15,9 +15,36 @@ use crate::program::{Attrs, EVDS, Evd, FOREIGN, Shape, side_of};
 const NEVER: u64 = 0x1 | 0x2 | 0x8 | 0x10 | 0x20 | 0x40 | 0x800;
 const DEFINED: u64 = 0x7FFF_FFFF;
 const ZONE: u64 = 0x80;
+/// Dispatchers, and all attributes programs vary.
+const CHOSEN: u64 = 0x700 | 0xFF_F000;
 const UNSIGNALLED: u32 = 0x04;
 const THRESHOLD: u32 = 0x10;
 const SOLICITED: u32 = 0x02;
+
+impl Endpoint {
+    fn new(side: usize, state: EpState, shape: Shape) -> Endpoint {
+        Endpoint {
+            side,
+            alive: true,
+            state,
+            shape,
+            open: false,
+            attempt: 0,
+            peer: None,
+            goal: None,
+            recvs: VecDeque::new(),
+            requests: VecDeque::new(),
+            silent: false,
+            expected: Default::default(),
+        }
+    }
+
+    /// One that is made for a request (contract section 4.1).
+    pub(super) fn made(side: usize) -> Endpoint {
+        let shape = Shape { zone: None, recv: None, request: None, conn: None, attrs: Attrs::default() };
+        Endpoint { open: true, ..Endpoint::new(side, EpState::TentativeConnectionPending, shape) }
+    }
+}
 
 impl Model {
     pub(super) fn create(&mut self, place: u8, shape: &Shape) -> Answer {
@@ -30,19 +57,7 @@ impl Model {
         faults.when(shape.attrs.service != 0, 1, MNS);
         let answer = faults.answer();
         if answer == Answer::Success {
-            self.eps.push(Endpoint {
-                side,
-                alive: true,
-                state: EpState::Unconnected,
-                shape: shape.clone(),
-                attempt: 0,
-                peer: None,
-                goal: None,
-                recvs: VecDeque::new(),
-                requests: VecDeque::new(),
-                silent: false,
-                expected: Default::default(),
-            });
+            self.eps.push(Endpoint::new(side, EpState::Unconnected, shape.clone()));
             self.places[usize::from(place)] = Some(self.eps.len() - 1);
         }
         answer
@@ -105,10 +120,16 @@ impl Model {
 
     pub(super) fn modify(&mut self, ep: usize, mask: u64, new: &Shape) -> Answer {
         let state = self.eps[ep].state;
+        let wrong = mask & !DEFINED != 0 || mask & NEVER != 0;
+        let enough = mask == 0 || mask == ZONE || mask & CHOSEN == CHOSEN;
+        if self.eps[ep].open && !wrong && !enough {
+            // Some of its attributes are the provider's choice still, or chosen anew with a dispatcher.
+            return Answer::LeftOut;
+        }
         let mut faults = Faults::default();
         faults.when(mask & !DEFINED != 0 || mask & NEVER != 0, 0, IP);
         let fixed = match state {
-            EpState::Unconnected => 0,
+            EpState::Unconnected | EpState::TentativeConnectionPending => 0,
             EpState::Reserved | EpState::PassiveConnectionPending => ZONE,
             _ => DEFINED,
         };
@@ -127,12 +148,13 @@ impl Model {
         let answer = faults.answer();
         if answer == Answer::Success {
             self.eps[ep].shape = merged;
+            self.eps[ep].open &= mask & CHOSEN != CHOSEN;
         }
         answer
     }
 
     pub(super) fn free(&mut self, ep: usize) -> Answer {
-        if matches!(self.eps[ep].state, EpState::Reserved | EpState::PassiveConnectionPending) {
+        if self.eps[ep].is_held() || self.eps[ep].state == EpState::Reserved {
             return Answer::Refused(vec![IS]);
         }
         self.hang_up_at_peer(ep, &[Disconnected, Broken]);

@@ -106,6 +106,8 @@ pub(crate) struct Endpoint {
     pub(crate) alive: bool,
     pub(crate) state: EpState,
     pub(crate) shape: Shape,
+    /// Its attributes are the provider's choice until they are modified.
+    pub(crate) open: bool,
     pub(crate) attempt: u32,
     pub(crate) peer: Option<usize>,
     /// Whom it asked; none: it was asked.
@@ -122,7 +124,7 @@ impl Model {
     /// Two adapters that listen, without endpoints.
     pub fn new(limits: Limits) -> Model {
         let side = |side| Side {
-            listening: [true, false],
+            listening: [true, false, false],
             generation: [0; POINTS],
             reserved: None,
             asked: Vec::new(),
@@ -153,6 +155,7 @@ impl Model {
                     _ => Answer::Refused(vec![IH]),
                 }
             }
+            Step::Adopt { side, which, place } => self.adopt(*side, *which, *place),
             Step::HandOff { side, which, to } => self.hand_off(*side, *which, *to),
             Step::StopListening { side, point } => self.listening(*side, *point, false),
             Step::Listen { side, point } => self.listening(*side, *point, true),
@@ -187,6 +190,16 @@ impl Model {
 
     fn on_endpoint(&mut self, ep: usize, step: &Step) -> Answer {
         match step {
+            // Its limits are not known.
+            Step::Recv { .. }
+            | Step::Send { .. }
+            | Step::Write { .. }
+            | Step::Read { .. }
+            | Step::Atomic { .. }
+                if self.eps[ep].open =>
+            {
+                Answer::LeftOut
+            }
             Step::Free { .. } => self.free(ep),
             Step::Connect { to, data, time, flags, qos, .. } => {
                 self.connect(ep, *to, *data, *time, *flags, *qos)

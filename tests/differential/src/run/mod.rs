@@ -211,7 +211,8 @@ impl Run<'_> {
         let which = match step {
             Step::Accept { side, which, .. }
             | Step::Reject { side, which, .. }
-            | Step::HandOff { side, which, .. } => self.model.which(*side, *which),
+            | Step::HandOff { side, which, .. }
+            | Step::Adopt { side, which, .. } => self.model.which(*side, *which),
             _ => None,
         };
         let side = ep.map_or(0, |ep| self.model.eps[ep].side);

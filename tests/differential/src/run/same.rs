@@ -22,7 +22,7 @@ impl Run<'_> {
         let param = self.world.eps[index].query().map_err(|error| error.to_string())?;
         let it = &self.model.eps[index];
         let half = &self.world.sides[it.side];
-        if attrs_of(&param.attr) != it.shape.attrs {
+        if !it.open && attrs_of(&param.attr) != it.shape.attrs {
             return Err(format!("attributes {:?} instead of {:?}", attrs_of(&param.attr), it.shape.attrs));
         }
         let evds = [

@@ -76,6 +76,12 @@ impl Run<'_> {
                     return Err(format!("a connection request at side {side} that nobody made"));
                 };
                 let (cr, param) = self.world.arrived(side, *cr).map_err(|error| error.to_string())?;
+                // A new one has been made for it, which is the last of the model's until the next step.
+                if let Some(made) = &param.local_ep
+                    && asked.held == Some(self.world.eps.len())
+                {
+                    self.world.eps.push(made.clone());
+                }
                 let half = &mut self.world.sides[side];
                 let (point, port) = half.listens(asked.at);
                 half.asked.push(cr);
@@ -85,8 +91,8 @@ impl Run<'_> {
                 if param.private_data[..] != private_data(asked.data)[..] {
                     return Err(format!("a request for {asked:?} with {:?}", param.private_data));
                 }
-                let held = asked.held.map(|held| self.world.eps[held].id());
-                match param.local_ep.map(|ep| ep.id()) == held {
+                let held = asked.held.and_then(|held| self.world.eps.get(held)).map(dat_engine::Ep::id);
+                match param.local_ep.map(|ep| ep.id()) == held && held.is_some() == asked.held.is_some() {
                     true => Ok(()),
                     false => Err(format!("a request for {asked:?} that does not hold {held:?}")),
                 }

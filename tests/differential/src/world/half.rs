@@ -83,7 +83,11 @@ impl Half {
     }
 
     pub(super) fn listen(&mut self, point: Point) -> Result {
-        let psp = self.ia.psp_create_any(self.requests(), PspFlags::Consumer)?;
+        let flags = match point {
+            Point::First | Point::Second => PspFlags::Consumer,
+            Point::Maker => PspFlags::Provider,
+        };
+        let psp = self.ia.psp_create_any(self.requests(), flags)?;
         self.ports[point as usize] = psp.conn_qual();
         self.psps[point as usize] = Some(psp);
         Ok(())
@@ -96,6 +100,7 @@ impl Half {
             Target::Reserved => self.reserved_port,
             Target::Peer | Target::Own => self.ports[Point::First as usize],
             Target::Second => self.ports[Point::Second as usize],
+            Target::Maker => self.ports[Point::Maker as usize],
         }
     }
 

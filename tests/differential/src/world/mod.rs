@@ -80,6 +80,8 @@ impl World {
                 let port = self.sides[usize::from(*side)].port(*to);
                 self.decide(*side, places.which, |cr| cr.handoff(port))
             }
+            // The request said which endpoint it is.
+            Step::Adopt { .. } => Ok(()),
             Step::StopListening { side, point } => {
                 match self.sides[usize::from(*side)].psps[*point as usize].take() {
                     Some(psp) => psp.free(),
