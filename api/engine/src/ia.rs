@@ -206,7 +206,8 @@ impl Ia {
     }
 
     /// `dat_ia_close`. Graceful: `DAT_INVALID_STATE` while any object but connection requests is left. Abrupt: ends
-    /// everything (contract section 1.3).
+    /// everything (contract section 1.3), and closes the provider's device, whatever handles are left, unless some keep
+    /// memory that is the device's.
     pub fn close(&self, flags: CloseFlags) -> Result<()> {
         const CALL: &str = "dat_ia_close";
         self.device(CALL)?;

@@ -310,13 +310,13 @@ fn look_at_watched(ia: &Arc<IaInner>) {
             let mut core = evd.0.core.lock();
             evd.0.harvest(&mut core, &mut sequels);
             if core.unattended {
-                core.unattended = core.has_raw() || !evd.0.arm_queue();
+                core.unattended = core.has_raw() || !core.arm_queue();
             }
             let keep = core.is_watched() || core.unattended;
             if keep && !core.armed {
                 // For the provider's sake: to arm is to say that somebody waits, so that a peer whose application is
                 // away is made to take what was sent to it.
-                evd.0.arm_queue();
+                core.arm_queue();
             }
             keep
         };

@@ -2,12 +2,15 @@
 
 mod support;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use dat_engine::{AsyncEvd, Ia, IaOptions, Memory, Origin, Region};
+use dat_plugin::host::Device;
+use dat_plugin::{Config, Provider};
 use dat_types::{
-    CloseFlags, Comm, CompletionFlags, EvdFlags, HandleType, LmrCookie, LmrTriplet, MemTypes, Privileges,
-    PspFlags, Result, ReturnType, SrqAttr, Subtype, Timeout, VaType,
+    CloseFlags, Comm, CompletionFlags, ConnectionKind, EvdFlags, HandleType, LmrCookie, LmrTriplet, MemTypes,
+    Privileges, PspFlags, Result, ReturnType, SrqAttr, Subtype, Timeout, VaType,
 };
 use support::{LONG, Side, connected, device, domain};
 
@@ -55,6 +58,39 @@ fn an_async_dispatcher_of_the_consumers_outlives_what_uses_it() {
     second.close(CloseFlags::Abrupt).unwrap();
     assert!(made.poll().unwrap().is_none());
     made.free().unwrap();
+}
+
+/// What a device has to say when it closes, and the ports it has, cannot wait for a consumer to drop the last handle of
+/// an adapter it closed. Memory that is the device's does keep it.
+#[test]
+fn an_abrupt_close_closes_the_device_whatever_handles_are_left() {
+    let mut config = Config::default();
+    config.params.insert("domain".into(), domain());
+    let below = <dat_loopback::Loopback as Provider>::open(&config).unwrap();
+    let opened = || Arc::strong_count(&below) - 1;
+    assert_eq!(opened(), 0);
+    let ia = Ia::open(Device::of(below.clone()).unwrap(), "handles", "0", IaOptions::default()).unwrap();
+    let mut a = Side::of(Arc::new(ia));
+    a.lmr.free().unwrap();
+    a.lmr = a.ia.lmr_create(&a.pz, Memory::heap(4096), Privileges::ALL).unwrap();
+    let (listening, b) = (a.ia.psp_create_any(&a.conn, PspFlags::Consumer).unwrap(), Side::new());
+    a.ep.post_recv(&[a.lmr.triplet(0, 8)], 1, CompletionFlags::empty()).unwrap();
+    b.connect(listening.conn_qual());
+    a.request().0.accept(Some(&a.ep), b"").unwrap();
+    assert_eq!([a.conn(), b.conn()], [ConnectionKind::Established; 2]);
+    let srq =
+        a.ia.srq_create(&a.pz, &SrqAttr { max_recv_dtos: 4, max_recv_iov: 1, low_watermark: 0 }).unwrap();
+    // One that is slept on, too: its descriptors are kept with the handle.
+    assert!(a.dto.arm().unwrap());
+    let freed = a.ia.evd_create(4, EvdFlags::DTO).unwrap();
+    freed.free().unwrap();
+    assert!(opened() > 0);
+    a.ia.close(CloseFlags::Abrupt).unwrap();
+    assert_eq!(opened(), 0, "something keeps the device");
+    assert_eq!(b.conn(), ConnectionKind::Disconnected);
+    assert_eq!(a.dto.poll().unwrap_err().kind(), ReturnType::InvalidHandle);
+    assert_eq!(a.dto.wait(LONG, 1).unwrap_err().error.kind(), ReturnType::InvalidHandle);
+    drop((a, listening, srq, freed));
 }
 
 #[test]

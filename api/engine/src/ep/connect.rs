@@ -467,7 +467,7 @@ fn open(
     [send_user, recv_user]: [u64; 2],
     begin: impl FnOnce(&Channel) -> std::result::Result<(), Failure>,
 ) -> std::result::Result<Channel, Failure> {
-    let queue = |evd: &Option<Evd>| evd.as_ref().and_then(|evd| evd.0.queue.clone());
+    let queue = |evd: &Option<Evd>| evd.as_ref().and_then(|evd| evd.0.queue());
     let (send, recv) = (queue(&control.wiring.request), queue(&control.wiring.recv));
     let srq = srq.and_then(Srq::queue);
     let attr = ChannelAttr {

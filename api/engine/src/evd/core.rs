@@ -40,6 +40,8 @@ pub(crate) enum Gate {
 }
 
 pub(crate) struct Core {
+    /// The provider's, if completions come here; given back with the dispatcher, whatever handles of it are left.
+    queue: Option<Arc<Queue>>,
     pub(crate) gate: Gate,
     pub(crate) enabled: bool,
     pub(crate) waitable: bool,
@@ -109,8 +111,9 @@ pub(crate) struct Feeder {
 }
 
 impl Core {
-    pub(crate) fn new(qlen: usize) -> Core {
+    pub(crate) fn new(qlen: usize, queue: Option<Arc<Queue>>) -> Core {
         Core {
+            queue,
             gate: Gate::Open,
             enabled: true,
             waitable: true,
@@ -135,6 +138,28 @@ impl Core {
         }
     }
 
+    /// The provider's queue, if completions come here and the dispatcher was not freed.
+    pub(crate) fn queue(&self) -> Option<Arc<Queue>> {
+        self.queue.clone()
+    }
+
+    /// Takes the provider's queue from a dispatcher that ends: to be dropped, which closes it, without this one's lock.
+    pub(super) fn take_queue(&mut self) -> Option<Arc<Queue>> {
+        (self.taken, self.filled) = (0, 0);
+        self.queue.take()
+    }
+
+    /// Arms the provider's queue for nobody in particular; the next to sleep arms it anew.
+    pub(crate) fn arm_queue(&self) -> bool {
+        self.queue.as_ref().is_none_or(|queue| queue.arm())
+    }
+
+    pub(super) fn disarm_queue(&self) {
+        if let Some(queue) = &self.queue {
+            queue.disarm();
+        }
+    }
+
     /// Whether so many strays came since there were `before` that it must be the provider.
     fn is_flooded(&mut self, before: u64) -> bool {
         let flooded = self.strays - before > MOST_STRAYS;
@@ -146,8 +171,9 @@ impl Core {
 
     /// Has the oldest completion ready for [`Core::next_raw`], of those kept or from the provider. `false`: none.
     #[inline]
-    fn refill(&mut self, queue: &Queue) -> bool {
+    fn refill(&mut self) -> bool {
         if self.taken == self.filled {
+            let Some(queue) = &self.queue else { return false };
             self.taken = 0;
             self.filled = queue.poll(&mut self.batch);
             self.counts.polls += 1;
@@ -266,8 +292,7 @@ impl EvdInner {
         if core.is_overcommitted() || !core.events.is_empty() {
             return Next::Other;
         }
-        let Some(queue) = &self.queue else { return Next::Nothing };
-        if !core.refill(queue) {
+        if !core.refill() {
             return Next::Nothing;
         }
         core.plain_one().map_or(Next::Other, Next::Completion)
@@ -281,9 +306,8 @@ impl EvdInner {
         if !core.events.is_empty() {
             return core.pop();
         }
-        let queue = self.queue.as_ref()?;
         let strays = core.strays;
-        while core.refill(queue) {
+        while core.refill() {
             let mut one = None;
             if core.plain_run(1, |done| one = Some(done), sequels) {
                 match one {
@@ -328,9 +352,8 @@ impl EvdInner {
             }
             if !core.has_raw() {
                 // The provider is asked once, unless all it gave was suppressed.
-                match &self.queue {
-                    Some(queue) if out.len() == before && !core.is_flooded(strays) && core.refill(queue) => {}
-                    _ => break,
+                if out.len() != before || core.is_flooded(strays) || !core.refill() {
+                    break;
                 }
             }
             // A run costs more to begin and less to go on.
@@ -369,12 +392,11 @@ impl EvdInner {
     /// Takes completions until `wanted` events are queued, and beyond that as many as leave room for all work the
     /// feeders may have outstanding: work taken here may be followed by more, and one day all of it is flushed.
     pub(crate) fn harvest_to(&self, core: &mut Core, sequels: &mut Sequels, wanted: usize) {
-        let Some(queue) = &self.queue else { return };
         let before = core.notifications;
-        self.take_all(queue, core, sequels, wanted);
+        self.take_all(core, sequels, wanted);
         if wanted > 0 && core.events.len() >= wanted && core.notifications == 0 {
             // Enough events but none that notifies: the one that does may be behind them.
-            self.take_all(queue, core, sequels, usize::MAX);
+            self.take_all(core, sequels, usize::MAX);
         }
         // Whoever sleeps on it sleeps on the provider's descriptor, which says nothing of what was taken just now.
         if core.notifications > before {
@@ -385,7 +407,7 @@ impl EvdInner {
         }
     }
 
-    fn take_all(&self, queue: &Queue, core: &mut Core, sequels: &mut Sequels, wanted: usize) {
+    fn take_all(&self, core: &mut Core, sequels: &mut Sequels, wanted: usize) {
         let strays = core.strays;
         loop {
             let queued = core.events.len();
@@ -394,7 +416,7 @@ impl EvdInner {
                 false => BATCH.min(core.spare().max(wanted.min(core.qlen).saturating_sub(queued))),
             };
             // Until there is none: fewer than fit does not say that there are no more.
-            if take == 0 || core.is_flooded(strays) || !core.refill(queue) {
+            if take == 0 || core.is_flooded(strays) || !core.refill() {
                 return;
             }
             for _ in 0..take {

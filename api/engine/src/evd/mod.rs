@@ -39,7 +39,6 @@ pub(crate) struct EvdInner {
     pub(crate) ia: ObjectId,
     pub(crate) owner: Weak<IaInner>,
     pub(crate) flags: EvdFlags,
-    pub(crate) queue: Option<Arc<Queue>>,
     pub(crate) core: Lock<Core>,
     sleeper: Sleeper,
     /// Holders of a reference that is no stream: the IA's own async dispatcher counts itself here.
@@ -107,8 +106,7 @@ impl Evd {
             ia: ia.id,
             owner: Arc::downgrade(ia),
             flags,
-            queue,
-            core: Lock::new(Core::new(qlen as usize)),
+            core: Lock::new(Core::new(qlen as usize, queue)),
             sleeper: Sleeper::default(),
             pinned: AtomicU32::new(0),
             spin: ia.spin,
@@ -313,7 +311,7 @@ impl Evd {
     pub fn free(&self) -> Result<()> {
         const CALL: &str = "dat_evd_free";
         self.check(CALL, self.0.ia, Subtype::Handle1)?;
-        {
+        let queue = {
             let mut core = self.0.core.lock();
             // Of two threads that free it, one does.
             if core.gate == Gate::Freed {
@@ -337,7 +335,9 @@ impl Evd {
             if let Some(cno) = core.cno.take() {
                 cno.0.detach(self.0.id, true);
             }
-        }
+            core.take_queue()
+        };
+        drop(queue);
         if let Some(ia) = self.0.owner.upgrade() {
             ia.objects.lock().evds.remove(&self.0.id);
             ia.count(IaCounter::EvdFree);
@@ -350,7 +350,7 @@ impl Evd {
     pub fn fd(&self) -> Result<BorrowedFd<'_>> {
         const CALL: &str = "dat_cno_fd_create";
         self.check(CALL, self.0.ia, Subtype::Handle1)?;
-        self.0.sleeper.poller(self.0.queue.as_deref()).map_err(|source| {
+        self.0.sleeper.poller(|| self.0.queue()).map_err(|source| {
             error::resources(CALL, Subtype::ResourceTevd, "no descriptor for the event dispatcher")
                 .with_source(source)
         })
@@ -375,7 +375,8 @@ impl Evd {
         self.0.pinned.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Ends it whatever feeds it; a waiter returns `DAT_ABORT`.
+    /// Ends it whatever feeds it; a waiter returns `DAT_ABORT`. The provider's queue goes now and not with the last handle:
+    /// it would keep the device open, and what the device has to say on its way down would stay unsaid.
     pub(crate) fn kill(&self) {
         let mut core = self.0.core.lock();
         core.aborted = core.gate == Gate::Waited;
@@ -385,7 +386,9 @@ impl Evd {
         core.streams.clear();
         let cno = core.cno.take();
         core.unattended = false;
+        let queue = core.take_queue();
         drop(core);
+        drop(queue);
         if let Some(cno) = cno {
             cno.0.detach(self.0.id, false);
         }
@@ -472,9 +475,9 @@ impl EvdInner {
 }
 
 impl EvdInner {
-    /// Arms the provider's queue for nobody in particular; the next to sleep arms it anew.
-    pub(crate) fn arm_queue(&self) -> bool {
-        self.queue.as_ref().is_none_or(|queue| queue.arm())
+    /// The provider's queue, if completions come here. Its lock must not be held.
+    pub(crate) fn queue(&self) -> Option<Arc<Queue>> {
+        self.core.lock().queue()
     }
 
     /// Wakes whoever sleeps on it.

@@ -87,9 +87,9 @@ impl EvdInner {
 
     /// Has the IA's thread notice the next completion, and takes those there are already.
     pub(crate) fn attend(self: &Arc<EvdInner>) {
-        let Some(queue) = &self.queue else { return };
         let mut sequels = Sequels::new();
         let mut core = self.core.lock();
+        let Some(queue) = core.queue() else { return };
         if core.gate != Gate::Open || core.cno.is_none() {
             // A direct waiter has it; it attends to it again when it leaves.
             return;

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use dat_plugin::host::Queue;
@@ -125,7 +125,7 @@ impl Evd {
         self.0.core.lock().counts.waits_blocked += 1;
         // Connection events come from the provider by way of its event descriptor.
         let connections = self.0.flags.intersects(EvdFlags::CONNECTION | EvdFlags::CR);
-        let watches = |events: BorrowedFd<'_>| self.0.sleeper.watches(self.0.queue.as_deref(), events);
+        let watches = |events: BorrowedFd<'_>| self.0.sleeper.watches(|| self.0.queue(), events);
         let ia = connections.then(|| self.0.owner.upgrade()).flatten();
         let driver = ia.and_then(|ia| Driver::new(ia, watches));
         let start = Instant::now();
@@ -185,7 +185,7 @@ impl Evd {
     }
 
     fn arm_for(&self, threshold: usize) -> std::result::Result<bool, WaitError> {
-        self.0.sleeper.poller(self.0.queue.as_deref()).map_err(|source| {
+        self.0.sleeper.poller(|| self.0.queue()).map_err(|source| {
             let error = error::resources("dat_evd_wait", Subtype::ResourceTevd, "no descriptor to wait on");
             WaitError { error: error.with_source(source), nmore: 0 }
         })?;
@@ -222,13 +222,10 @@ impl EvdInner {
         if matches!(core.gate, Gate::Freed | Gate::Overflowed) || !core.waitable {
             return false;
         }
-        let mut armed = true;
-        if let Some(queue) = &self.queue {
-            queue.disarm();
-            self.harvest_to(core, sequels, threshold);
-            // A queue that is not dry is not armed: there is more to take.
-            armed = !core.has_raw() && queue.arm();
-        }
+        core.disarm_queue();
+        self.harvest_to(core, sequels, threshold);
+        // A queue that is not dry is not armed: there is more to take.
+        let armed = !core.has_raw() && core.arm_queue();
         core.armed = true;
         armed && !(core.events.len() >= threshold && core.notifications > 0)
     }
@@ -244,14 +241,14 @@ pub(super) struct Sleeper {
 
 impl Sleeper {
     /// The descriptor that is readable when an event was pushed or a completion arrived.
-    pub(super) fn poller(&self, queue: Option<&Queue>) -> io::Result<BorrowedFd<'_>> {
+    pub(super) fn poller(&self, queue: impl FnOnce() -> Option<Arc<Queue>>) -> io::Result<BorrowedFd<'_>> {
         if let Some((_, poller)) = self.inner.get() {
             return Ok(poller.as_fd());
         }
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let poller = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&poller, &wake, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
-        if let Some(fd) = queue.and_then(Queue::fd) {
+        if let Some(fd) = queue().as_deref().and_then(Queue::fd) {
             epoll::add(&poller, fd, epoll::EventData::new_u64(1), epoll::EventFlags::IN)?;
         }
         Ok(self.inner.get_or_init(|| (wake, poller)).1.as_fd())
@@ -282,7 +279,7 @@ impl Sleeper {
     }
 
     /// Whether a sleeper can be woken by the provider's event descriptor too.
-    fn watches(&self, queue: Option<&Queue>, events: BorrowedFd<'_>) -> bool {
+    fn watches(&self, queue: impl FnOnce() -> Option<Arc<Queue>>, events: BorrowedFd<'_>) -> bool {
         self.poller(queue).is_ok()
             && self.inner.get().is_some_and(|(_, poller)| self.both(poller, events).is_some())
     }

@@ -48,7 +48,7 @@ impl Side {
         Side::of(self.ia.clone())
     }
 
-    fn of(ia: Arc<Ia>) -> Side {
+    pub fn of(ia: Arc<Ia>) -> Side {
         let pz = ia.pz_create().unwrap();
         let dto = ia.evd_create(64, EvdFlags::DTO).unwrap();
         let conn = ia.evd_create(8, EvdFlags::CONNECTION | EvdFlags::CR).unwrap();
