@@ -513,10 +513,15 @@ const FI_TRANSMIT: u64 = FI_SEND;
 
 /// The local port of an endpoint or passive endpoint.
 pub fn port_of(ep: *mut fid_ep) -> u64 {
+    address_of(ep).map_or(0, |address| address.port().into())
+}
+
+/// The local address of an endpoint or passive endpoint, on fabrics whose addresses are the internet's.
+pub fn address_of(ep: *mut fid_ep) -> Option<SocketAddr> {
     let mut room = [0u8; crate::address::ROOM];
     let mut len = room.len();
     // SAFETY: an open endpoint, a buffer of the length that is said.
     let result = unsafe { fi_getname(ep, room.as_mut_ptr().cast(), &mut len) };
     let name = (result == 0).then(|| Raw::new(&room[..len.min(room.len())])).flatten();
-    name.and_then(|raw| raw.socket()).map_or(0, |socket| socket.port().into())
+    name.and_then(|raw| raw.socket())
 }

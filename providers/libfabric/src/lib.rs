@@ -38,6 +38,7 @@ mod finder;
 mod flow;
 mod framed;
 mod frames;
+mod inherited;
 mod inquiry;
 mod knock;
 mod listener;

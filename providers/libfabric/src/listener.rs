@@ -10,8 +10,9 @@ use libfabric_sys::inline::{fi_bind, fi_listen, fi_passive_ep};
 use libfabric_sys::types::fid_pep;
 
 use crate::address::Raw;
-use crate::connect::port_of;
+use crate::connect::{address_of, port_of};
 use crate::device::Dev;
+use crate::inherited::keep_from_children;
 use crate::port::Port;
 use crate::retired::Socket;
 
@@ -73,7 +74,10 @@ impl FabricListener {
                 dev.connector.close_listener(dev, pep, None);
                 return Err(failure);
             }
-            port_of(pep.cast())
+            address_of(pep.cast()).map_or(0, |at| {
+                keep_from_children(at);
+                at.port().into()
+            })
         };
         let socket = Socket::found(number, SocketAddr::new(ip, port as u16));
         Ok(FabricListener { dev: dev.clone(), port, how: How::Passive(pep, socket), closed })

@@ -15,11 +15,12 @@ use libfabric_sys::ops::Iovec;
 use libfabric_sys::types::*;
 use parking_lot::Mutex;
 
-use crate::connect::port_of;
+use crate::connect::address_of;
 use crate::cq::Cq;
 use crate::endpoint::Errno;
 use crate::fabric::{Fabric, Info};
 use crate::frames::FRAME;
+use crate::inherited::keep_from_children;
 use crate::memory::{Mr, Regions};
 use crate::status;
 use crate::work::{Context, Role};
@@ -117,7 +118,10 @@ impl Port {
             fabric.check("an endpoint's queue", bound)?;
             fabric.check("fi_enable", fi_enable(port.ep))?;
         }
-        port.port.store(port_of(port.ep), Ordering::Relaxed);
+        if let Some(at) = address_of(port.ep) {
+            port.port.store(at.port().into(), Ordering::Relaxed);
+            keep_from_children(at);
+        }
         let port = Arc::new(port);
         for index in 0..count {
             port.post(index)

@@ -3,6 +3,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -96,6 +97,16 @@ fn a_slow_answer_from_a_port_that_closed_is_waited_for() {
     assert_eq!(b.device.reject(request.request, RejectReason::CONSUMER, b"late"), Status::OK);
     let told = await_event([&a, &b], 0, |_| true);
     assert_eq!((told.kind, told.data()), (EventKind::REJECTED, &b"late"[..]));
+}
+
+#[test]
+fn a_child_that_outlives_a_device_keeps_no_port_open_connected() {
+    outlived(MSG);
+}
+
+#[test]
+fn a_child_that_outlives_a_device_keeps_no_port_open_datagrams() {
+    outlived(RDM);
 }
 
 #[test]
@@ -382,6 +393,21 @@ fn rejection(params: &[(&str, &str)]) {
     assert_eq!(b.device.reject(request.request, RejectReason::CONSUMER, b"no room"), Status::OK);
     let told = await_event([&a, &b], 0, |_| true);
     assert_eq!((told.kind, told.user, told.data()), (EventKind::REJECTED, a.user, &b"no room"[..]));
+}
+
+/// Whoever knocks at a port whose listener, or device, is closed finds nobody, though a program was started meanwhile.
+fn outlived(params: &[(&str, &str)]) {
+    let Some((a, b)) = pair_of_devices(params, "0") else { return };
+    let listener = b.device.listen(0, 9).expect("a port");
+    let ip = b.device.attr().address.to_std().expect("an address").ip();
+    let at = SocketAddr::new(ip, listener.port() as u16);
+    let mut child = Command::new("sleep").arg("1000").spawn().expect("a process");
+    let before = TcpStream::connect(at).map(drop);
+    drop((a, b, listener));
+    let after = TcpStream::connect(at).map(drop);
+    child.kill().and_then(|()| child.wait()).expect("it ran");
+    before.expect("listens");
+    assert_eq!(after.expect_err("closed").kind(), std::io::ErrorKind::ConnectionRefused);
 }
 
 fn silent_success(params: &[(&str, &str)]) {
