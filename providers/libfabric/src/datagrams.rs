@@ -277,11 +277,14 @@ impl Datagrams {
         Ok((Some(port), number))
     }
 
-    pub fn close_port(&self, port: Option<&Arc<Port>>, number: u64) {
+    /// Ends a port. Who asked at it is answered: a request that nobody read would end with the endpoint, and who waits for
+    /// an answer is told nothing if another listens there by the time it asks again.
+    pub fn close_port(&self, dev: &Dev, port: Option<&Arc<Port>>, number: u64) {
         if let (Some(finder), Ok(number)) = (&self.finder, u16::try_from(number)) {
             return finder.close(number);
         }
         let Some(port) = port else { return };
+        self.take_frames(dev, port);
         self.ports.lock().remove(&port.id);
         port.close();
     }
@@ -303,6 +306,7 @@ impl Datagrams {
     }
 
     pub fn shut_down(&self, dev: &Dev) {
+        dev.progress_for_certain();
         let asked: Vec<Asked> = self.requests.lock().drain().map(|(_, asked)| asked).collect();
         for asked in asked {
             self.answer(&asked, refusal(Kind::Refuse), &[], 0);
@@ -348,10 +352,7 @@ impl Datagrams {
         let mut done = 0;
         let ports: Vec<Arc<Port>> = self.ports.lock().values().cloned().collect();
         for port in ports {
-            while let Some((index, result)) = port.take_one() {
-                self.on_frame_in(dev, index, result);
-                done += 1;
-            }
+            done += self.take_frames(dev, &port);
         }
         if let Some(finder) = &self.finder {
             done += self.look_after_finding(dev, finder);
@@ -382,6 +383,16 @@ impl Datagrams {
             dev.tick();
         }
         done
+    }
+
+    /// Takes the frames that came to a port; how many.
+    fn take_frames(&self, dev: &Dev, port: &Port) -> usize {
+        let mut taken = 0;
+        while let Some((index, result)) = port.take_one() {
+            self.on_frame_in(dev, index, result);
+            taken += 1;
+        }
+        taken
     }
 
     /// libfabric says "again" while it connects, and goes on saying so when nobody is there. Why there will be no
@@ -678,6 +689,6 @@ mod tests {
         let asked = datagrams.requests.lock().len();
         assert!(asked > 0 && asked <= MAX_REQUESTS, "{asked} requests are kept");
         assert!(dev.chans.lock().is_empty());
-        datagrams.close_port(Some(&port), 0);
+        datagrams.close_port(dev, Some(&port), 0);
     }
 }

@@ -97,7 +97,7 @@ impl Listener for FabricListener {
             How::Passive(pep, socket) => self.dev.connector.close_listener(&self.dev, *pep, *socket),
             How::Datagrams(port) => {
                 if let Some(datagrams) = &self.dev.datagrams {
-                    datagrams.close_port(port.as_ref(), self.port);
+                    datagrams.close_port(&self.dev, port.as_ref(), self.port);
                 }
             }
         }

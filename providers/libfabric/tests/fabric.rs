@@ -99,6 +99,37 @@ fn a_slow_answer_from_a_port_that_closed_is_waited_for() {
     assert_eq!((told.kind, told.data()), (EventKind::REJECTED, &b"late"[..]));
 }
 
+/// A listener closes before it read a request that arrived, and another listens at its address: who asked is not left
+/// waiting for an answer of it.
+#[test]
+fn a_request_nobody_read_is_refused_when_its_port_closes() {
+    let Some((a, b)) = pair_of_devices(RDM, "0") else { return };
+    let listener = b.device.listen(0, 9).expect("a port");
+    let ask = |end: &End| {
+        let (addr, port) = (b.device.attr().address, listener.port());
+        end.channel.connect(&ConnectParam { addr, port, qos: 0, data: b"ask" }).expect("begins");
+    };
+    ask(&a);
+    let request = await_event([&a, &b], 1, |event| event.kind == EventKind::REQUEST);
+    assert_eq!(b.device.reject(request.request, RejectReason::CONSUMER, b""), Status::OK);
+    assert_eq!(await_event([&a, &b], 0, |_| true).kind, EventKind::REJECTED);
+    // The way there is open now, so this one goes at once.
+    let late = End::new(a.device.clone(), 300);
+    ask(&late);
+    for _ in 0..100 {
+        assert!(late.poll().is_none());
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    let port = listener.port();
+    drop(listener);
+    let successor = b.device.listen(port, 10).expect("the port again");
+    let read = await_event([&late, &b], 1, |event| event.kind == EventKind::REQUEST);
+    assert_eq!(read.user, 9, "asked of the listener that closed");
+    assert_eq!(b.device.reject(read.request, RejectReason::PROVIDER, b""), Status::OK);
+    assert_eq!(await_event([&late, &b], 0, |_| true).kind, EventKind::REFUSED);
+    drop(successor);
+}
+
 #[test]
 fn a_child_that_outlives_a_device_keeps_no_port_open_connected() {
     outlived(MSG);
