@@ -4,7 +4,7 @@
 use std::net::{IpAddr, SocketAddrV6};
 use std::sync::OnceLock;
 
-use crate::fabric::link_local;
+use crate::info::link_local;
 use crate::params::Family;
 
 /// The host's first address of the family that is neither a loopback address nor good on one link only; else the first

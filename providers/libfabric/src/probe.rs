@@ -7,7 +7,8 @@ use dat_plugin::{Config, Probe};
 use libfabric_sys::Library;
 use libfabric_sys::consts::{FI_EP_MSG, FI_EP_RDM};
 
-use crate::fabric::{API, Fabric, Info, ip_of, text, version};
+use crate::fabric::Fabric;
+use crate::info::{API, Info, ip_of, text, version};
 use crate::params::{Endpoint, Params};
 
 pub(crate) fn candidates(config: &Config) -> Vec<Probe> {

@@ -12,7 +12,7 @@ use dat_plugin::{
 use super::{CAPS, FabricDevice, MAX_QUEUES, MAX_READS, MAX_SRQS};
 use crate::channel::{FabricChannel, check_attr};
 use crate::endpoint::MAX_SEGMENTS;
-use crate::fabric::version;
+use crate::info::version;
 use crate::listener::FabricListener;
 use crate::memory::MAX_REGIONS;
 use crate::queue::{FabricQueue, MAX_DEPTH, Que};
