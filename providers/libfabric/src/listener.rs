@@ -57,9 +57,8 @@ impl FabricListener {
         let fabric = &dev.fabric;
         let mut pep = ptr::null_mut();
         let what = || format!("{}: listen on port {port}", dev.params.ia_name);
-        let number = Socket::next_number();
         // SAFETY: open objects; an endpoint that was not finished is closed before anything uses it.
-        let port = unsafe {
+        let at = unsafe {
             fabric.check(&what(), fi_passive_ep(fabric.fabric, info.head, &mut pep, ptr::null_mut()))?;
             let bound = match fi_bind(pep.cast(), fabric.eq.cast(), 0) {
                 0 => {
@@ -74,12 +73,10 @@ impl FabricListener {
                 dev.connector.close_listener(dev, pep, None);
                 return Err(failure);
             }
-            address_of(pep.cast()).map_or(0, |at| {
-                keep_from_children(at);
-                at.port().into()
-            })
+            address_of(pep.cast())
         };
-        let socket = Socket::found(number, SocketAddr::new(ip, port as u16));
+        let socket = at.and_then(|at| Socket::among(&keep_from_children(at), at));
+        let port = at.map_or(0, |at| at.port().into());
         Ok(FabricListener { dev: dev.clone(), port, how: How::Passive(pep, socket), closed })
     }
 }

@@ -14,6 +14,7 @@ use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::{fd::AsFd, net};
 
 use crate::device::Dev;
+use crate::inherited::is_at;
 
 /// A peer sends its request with the end of TCP's own handshake.
 const LONG: Duration = Duration::from_secs(5);
@@ -77,7 +78,7 @@ impl Pep {
     }
 }
 
-/// The socket of a passive endpoint, whose number libfabric tells nobody.
+/// The socket of a passive endpoint.
 #[derive(Clone, Copy)]
 pub struct Socket {
     number: RawFd,
@@ -85,21 +86,15 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// A number no descriptor has yet, and the next one will, if no other thread opens one before.
-    pub fn next_number() -> Option<RawFd> {
-        eventfd(0, EventfdFlags::CLOEXEC).ok().map(|fd| fd.as_raw_fd())
-    }
-
-    /// The socket that listens at `at`, if it has this number.
-    pub fn found(number: Option<RawFd>, at: SocketAddr) -> Option<Socket> {
-        Some(Socket { number: number?, at }).filter(Socket::listens)
+    /// The one of these that listens at `at`.
+    pub fn among(numbers: &[RawFd], at: SocketAddr) -> Option<Socket> {
+        numbers.iter().map(|&number| Socket { number, at }).find(Socket::listens)
     }
 
     fn listens(&self) -> bool {
         // SAFETY: a number that is no descriptor, or another one, is answered so; nothing is closed here.
         let fd = unsafe { BorrowedFd::borrow_raw(self.number) };
-        net::sockopt::socket_acceptconn(fd).is_ok_and(|listens| listens)
-            && net::getsockname(fd).is_ok_and(|name| SocketAddr::try_from(name) == Ok(self.at))
+        is_at(self.number, self.at) && net::sockopt::socket_acceptconn(fd).is_ok_and(|listens| listens)
     }
 
     /// Takes the socket out of what libfabric watches and out of the world. The number stays taken, by something that
