@@ -1,5 +1,6 @@
 //! From traits to tables: one `extern "C"` function per method, each with a panic guard.
 
+use std::any::Any;
 use std::fmt::Write as _;
 use std::marker::PhantomData;
 use std::os::fd::BorrowedFd;
@@ -145,21 +146,29 @@ impl<P: Provider> Export<P> {
 }
 
 /// Runs `f`; a panic becomes `panicked` and a log line, and goes no further.
+#[inline(always)]
 fn guard<T>(panicked: T, f: impl FnOnce() -> T) -> T {
     match catch_unwind(AssertUnwindSafe(f)) {
         Ok(value) => value,
         Err(payload) => {
-            let text = payload
-                .downcast_ref::<&str>()
-                .map(|s| s.to_string())
-                .or_else(|| payload.downcast_ref::<String>().cloned())
-                .unwrap_or_else(|| "no message".into());
-            // The log may be what panicked; and a payload's drop may panic too.
-            let _ = catch_unwind(|| tracing::error!(target: "dat.plugin", "provider panicked: {text}"));
-            std::mem::forget(payload);
+            report(payload);
             panicked
         }
     }
+}
+
+/// Apart, so that the calls which do not panic need no room on the stack for it.
+#[cold]
+#[inline(never)]
+fn report(payload: Box<dyn Any + Send>) {
+    let text = payload
+        .downcast_ref::<&str>()
+        .map(|s| s.to_string())
+        .or_else(|| payload.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "no message".into());
+    // The log may be what panicked; and a payload's drop may panic too.
+    let _ = catch_unwind(|| tracing::error!(target: "dat.plugin", "provider panicked: {text}"));
+    std::mem::forget(payload);
 }
 
 /// The object behind `ctx`.

@@ -81,6 +81,45 @@ pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
+/// Longest copy of [`copy_short`].
+pub(crate) const SHORT: usize = 64;
+
+/// A copy of at most [`SHORT`] bytes without a call, in loads and stores that overlap where the length is no power of two.
+///
+/// # Safety
+/// As [`copy`].
+#[inline(always)]
+pub(crate) unsafe fn copy_short(from: *const u8, to: *mut u8, len: usize) {
+    /// Copies what is in two pieces that may overlap: the first `size_of::<T>()` bytes and the last.
+    #[inline(always)]
+    unsafe fn ends<T: Copy>(from: *const u8, to: *mut u8, len: usize) {
+        let last = len - size_of::<T>();
+        // SAFETY: the caller's promise; `len` is at least a `T`.
+        unsafe {
+            let first = from.cast::<T>().read_unaligned();
+            let second = from.add(last).cast::<T>().read_unaligned();
+            to.cast::<T>().write_unaligned(first);
+            to.add(last).cast::<T>().write_unaligned(second);
+        }
+    }
+    // SAFETY: the caller's promise.
+    unsafe {
+        if len == size_of::<u64>() {
+            to.cast::<u64>().write_unaligned(from.cast::<u64>().read_unaligned());
+            return;
+        }
+        match len {
+            0 => {}
+            1 => *to = *from,
+            2..4 => ends::<u16>(from, to, len),
+            4..8 => ends::<u32>(from, to, len),
+            8..=16 => ends::<u64>(from, to, len),
+            17..=32 => ends::<[u64; 2]>(from, to, len),
+            _ => ends::<[u64; 4]>(from, to, len),
+        }
+    }
+}
+
 /// A copy whose last byte becomes visible after all others, or together with those of its word.
 ///
 /// # Safety
@@ -105,6 +144,22 @@ pub(crate) unsafe fn copy_last_last(from: *const u8, to: *mut u8, len: usize) {
         match word {
             true => (*end.cast::<AtomicU64>()).store(last.cast::<u64>().read_unaligned(), Ordering::Release),
             false => (*end.cast::<AtomicU8>()).store(*last, Ordering::Release),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_copies_are_whole_and_touch_nothing_else() {
+        let from: [u8; SHORT] = std::array::from_fn(|i| i as u8 + 1);
+        for len in 0..=SHORT {
+            let mut to = [0; SHORT + 1];
+            // SAFETY: both arrays have `SHORT` bytes.
+            unsafe { copy_short(from.as_ptr(), to.as_mut_ptr(), len) };
+            assert_eq!((&to[..len], &to[len..]), (&from[..len], &[0; SHORT + 1][len..]), "{len} bytes");
         }
     }
 }

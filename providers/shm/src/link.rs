@@ -102,6 +102,21 @@ impl Link {
         self.wake(SEND);
     }
 
+    /// After publishing a frame: whether [`Link::wake_receiver`] would tell anybody.
+    #[inline(always)]
+    pub(crate) fn receiver_sleeps(&self) -> bool {
+        wait::light_barrier(self.fence);
+        self.segment.peer().parked[RECV].load(Ordering::Relaxed) != 0
+    }
+
+    /// After finishing a request of the peer's and giving room back: whether the peer is to be told of it.
+    #[inline(always)]
+    pub(crate) fn sender_sleeps(&self) -> bool {
+        wait::light_barrier(self.fence);
+        let peer = self.segment.peer();
+        peer.parked[SEND].load(Ordering::Relaxed) | peer.want_room.load(Ordering::Relaxed) != 0
+    }
+
     #[inline(always)]
     fn wake(&self, which: usize) {
         wait::light_barrier(self.fence);
@@ -233,10 +248,12 @@ pub(crate) struct Hints {
 }
 
 impl Hints {
+    /// For [`Hint::Counter`] `need` is the number to be passed. For the others it is one that the counter known here never
+    /// passes, or has passed, so that a look need not ask which it is.
     #[inline]
     pub(crate) fn set(&self, hint: Hint, need: u32) {
-        self.need.store(need, Ordering::Relaxed);
-        self.hint.store(hint as u32, Ordering::Release);
+        self.hint.store(hint as u32, Ordering::Relaxed);
+        self.need.store(need, Ordering::Release);
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use dat_kit::EventFd;
 use dat_plugin::{Completion, Queue};
-use dat_sync::Lock;
+use dat_sync::{Guard, Lock};
 
 use crate::board::{Board, SLOTS};
 use crate::channel::Chan;
@@ -68,6 +68,8 @@ struct Attached {
     idle: u32,
     /// Every so many looks the peer's control line is looked at.
     look: u32,
+    /// When the low bits of `idle` are these there is more to do than to look at what is known here.
+    rare: u32,
     /// When the time was first looked at since something was found and requests were under way.
     idle_since: Option<Instant>,
 }
@@ -90,16 +92,54 @@ const EAGER: u32 = 32;
 const FEW: usize = 4;
 const PARK_AFTER: u32 = 1024;
 
+/// What a look at a channel without a lock says.
+enum Glance {
+    Nothing,
+    /// There is a message, and nothing that comes first.
+    Message,
+    /// [`Attached::poll`] is to be asked.
+    Other,
+}
+
 impl Attached {
+    /// Looks at both directions. Nothing is an empty poll, counted and all.
+    #[inline(always)]
+    fn glance(&mut self) -> Glance {
+        let (idle, done) = (self.idle, self.send && self.chan.tx_known());
+        if self.recv && self.chan.rx_ready() {
+            // Right after something was found more than one message is likely, and the other direction may be first.
+            return if idle == 0 || done { Glance::Other } else { Glance::Message };
+        }
+        if done || idle & self.rare == self.rare && self.chan.tx_busy() {
+            return Glance::Other;
+        }
+        self.idle = idle.wrapping_add(1);
+        if idle >= EAGER {
+            std::hint::spin_loop();
+        }
+        Glance::Nothing
+    }
+
+    #[inline(always)]
+    fn found_message(&mut self) {
+        self.send_first = self.send;
+        self.idle = 0;
+    }
+
+    fn set_look(&mut self, look: u32) {
+        self.look = look;
+        self.rare = look.min(LOOKS) - 1;
+    }
+
     /// Takes completions of one direction, so that a message is handed out before time goes into telling that earlier
     /// sends are done.
     #[inline(always)]
     fn poll(&mut self, out: &mut [Completion]) -> usize {
-        if self.send_first && self.chan.tx_ready(false) {
+        if self.send_first && self.chan.tx_known() {
             let got = self.chan.poll_send(out);
             if got > 0 {
                 self.send_first = false;
-                self.look = SELDOM;
+                self.set_look(SELDOM);
                 self.idle = 0;
                 return got;
             }
@@ -107,17 +147,16 @@ impl Attached {
         if self.recv && self.chan.rx_ready() {
             let got = self.chan.poll_recv(out, self.idle == 0);
             if got > 0 {
-                self.send_first = self.send;
-                self.idle = 0;
+                self.found_message();
                 return got;
             }
         }
         let look = self.idle & (self.look - 1) == self.look - 1;
-        if self.send && self.chan.tx_ready(look) {
+        if self.send && (self.chan.tx_known() || look && self.chan.tx_ready()) {
             let got = self.chan.poll_send(out);
             if got > 0 {
                 if look && self.recv {
-                    self.look = OFTEN;
+                    self.set_look(OFTEN);
                 }
                 self.idle = 0;
                 return got;
@@ -146,7 +185,7 @@ impl Attached {
     }
 
     fn is_ready(&self) -> bool {
-        self.recv && self.chan.rx_ready() || self.send && self.chan.tx_ready(true)
+        self.recv && self.chan.rx_ready() || self.send && self.chan.tx_ready()
     }
 
     fn park(&self, number: u32) {
@@ -230,6 +269,11 @@ impl Que {
             }
             None => return None,
         };
+        let look = match (send, recv) {
+            (false, _) => SELDOM,
+            (_, true) => OFTEN,
+            _ => 1,
+        };
         let at = Attached {
             chan: chan.clone(),
             slot,
@@ -237,7 +281,8 @@ impl Que {
             recv,
             send_first: false,
             idle: 0,
-            look: if recv { OFTEN } else { 1 },
+            look,
+            rare: look.min(LOOKS) - 1,
             idle_since: None,
         };
         at.park(self.number());
@@ -283,14 +328,51 @@ impl Que {
         self.number.fetch_add(1, Ordering::Relaxed).wrapping_add(1).max(1)
     }
 
+    /// Most polls find nothing, and most of the rest one message: those ways make no call that something would have to be
+    /// kept across.
     #[inline(always)]
     fn poll(&self, out: &mut [Completion]) -> usize {
         if !self.dev.owner.here() {
             return 0;
         }
+        let Some(mut list) = self.list.lock_at_once() else { return self.poll_slowly(out) };
+        if self.board.any() {
+            return self.poll_list(list, out);
+        }
+        let [one] = &mut list.active[..] else { return self.poll_list(list, out) };
+        match one.glance() {
+            Glance::Nothing => 0,
+            Glance::Message => self.poll_message(list, out),
+            Glance::Other => self.poll_list(list, out),
+        }
+    }
+
+    #[inline(never)]
+    fn poll_slowly(&self, out: &mut [Completion]) -> usize {
         // Waits for an attach or detach elsewhere: a poll that finds completions must not miss them, for the engine flushes
         // what it did not find.
-        let mut list = self.list.lock();
+        self.poll_list(self.list.lock(), out)
+    }
+
+    /// Of a queue with one channel at work, which has a message.
+    #[inline(never)]
+    fn poll_message(&self, mut list: Guard<'_, List>, out: &mut [Completion]) -> usize {
+        let [one] = &mut list.active[..] else { return 0 };
+        let Some(place) = out.first_mut() else { return 0 };
+        match one.chan.poll_message(place) {
+            None => self.poll_list(list, out),
+            Some(tell) => {
+                one.found_message();
+                if tell {
+                    one.chan.took();
+                }
+                1
+            }
+        }
+    }
+
+    #[inline(never)]
+    fn poll_list(&self, mut list: Guard<'_, List>, out: &mut [Completion]) -> usize {
         let list = &mut *list;
         if self.board.any() {
             self.collect(list);

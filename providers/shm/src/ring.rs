@@ -149,6 +149,19 @@ impl Producer {
         self.head = slot.head;
     }
 
+    /// As [`Producer::reserve`], for a payload too short to be aligned, if it fits where the ring is now.
+    #[inline(always)]
+    pub(crate) fn reserve_here(&self, memory: &impl Memory, len: usize) -> Option<Slot> {
+        debug_assert!(len < *ALIGNED.start());
+        let (at, body) = (self.head as usize & (self.size - 1), UNIT + whole(len));
+        let head = self.head + body as u64;
+        if at + body > self.size || head + UNIT as u64 - self.tail > self.size as u64 {
+            return None;
+        }
+        memory.set_word(head as usize & (self.size - 1), 0, Ordering::Relaxed);
+        Some(Slot { at, payload: at + UNIT, len, wrap: None, head })
+    }
+
     /// Where the next frame begins, counted from the beginning; and how far the consumer has come, as far as is known.
     pub(crate) fn marks(&self) -> (u64, u64) {
         (self.head, self.tail)
@@ -227,6 +240,21 @@ impl Consumer {
         Some(Frame { at, payload, kind, flags: (word >> 8) as u8, len, arg })
     }
 
+    /// [`Consumer::next_if`], if its payload is of at most `most` bytes, too few to be aligned.
+    #[inline(always)]
+    pub(crate) fn next_short(&self, memory: &impl Memory, kind: u8, flags: u8, most: usize) -> Option<Frame> {
+        debug_assert!(most < *ALIGNED.start());
+        let at = self.at();
+        let word = memory.word(at, Ordering::Acquire);
+        let (len, arg) = memory.rest(at);
+        let (payload, len) = (at + UNIT, len as usize);
+        let other = word & !((flags as u32) << 8) != MARK | kind as u32;
+        if other || len > most || payload + whole(len) > self.size {
+            return None;
+        }
+        Some(Frame { at, payload, kind, flags: (word >> 8) as u8, len, arg })
+    }
+
     /// Goes past a frame; its bytes may be overwritten once the position is published.
     #[inline]
     pub(crate) fn advance(&mut self, frame: &Frame) {
@@ -295,7 +323,9 @@ mod tests {
                     let mut producer = Producer::new(4 * UNIT);
                     for (index, len) in lens.into_iter().enumerate() {
                         loop {
-                            if let Some(slot) = producer.reserve(cells, len) {
+                            if let Some(slot) =
+                                producer.reserve_here(cells, len).or_else(|| producer.reserve(cells, len))
+                            {
                                 producer.publish(cells, slot, 2, 0, index as u64 + 100);
                                 break;
                             }
@@ -399,7 +429,9 @@ mod tests {
                 let mut model = std::collections::VecDeque::new();
                 for (number, (produce, len)) in steps.into_iter().enumerate() {
                     if produce {
-                        if let Some(slot) = producer.reserve(&cells, len) {
+                        let here = number % 2 == 0 && len < *ALIGNED.start();
+                        let slot = if here { producer.reserve_here(&cells, len) } else { None };
+                        if let Some(slot) = slot.or_else(|| producer.reserve(&cells, len)) {
                             let range = slot.at..slot.at + span(slot.at, len);
                             prop_assert!(slot.payload >= slot.at + UNIT && slot.payload + len <= range.end);
                             prop_assert!(!ALIGNED.contains(&len) || slot.payload % LINE == 0);
@@ -417,6 +449,8 @@ mod tests {
                         prop_assert_eq!((frame.at, frame.len, frame.arg), (at, len, number as u64));
                         prop_assert_eq!(consumer.next_if(&cells, 2, u8::MAX), Some(frame));
                         prop_assert_eq!(consumer.next_if(&cells, 3, u8::MAX), None);
+                        prop_assert_eq!(consumer.next_short(&cells, 2, u8::MAX, 64), (len <= 64).then_some(frame));
+                        prop_assert_eq!(consumer.next_short(&cells, 3, u8::MAX, 64), None);
                         prop_assert_eq!(consumer.next_if(&cells, 2, 0).is_some(), number as u8 == 0);
                         prop_assert_eq!(frame.payload, at + lead(at, len));
                         consumer.advance(&frame);
@@ -439,6 +473,9 @@ mod tests {
                 let mut consumer = Consumer::new(SIZE);
                 for _ in 0..100 {
                     if let Some(frame) = consumer.next_if(&cells, 2, u8::MAX) {
+                        prop_assert_eq!(consumer.peek(&cells), Ok(Some(frame)));
+                    }
+                    if let Some(frame) = consumer.next_short(&cells, 2, u8::MAX, 64) {
                         prop_assert_eq!(consumer.peek(&cells), Ok(Some(frame)));
                     }
                     match consumer.peek(&cells) {

@@ -42,6 +42,8 @@ pub(crate) struct Rx {
     segs: Box<[Stretch]>,
     max_segs: usize,
     capacity: u64,
+    /// How many of them may be posted here: none if they are shared.
+    places: u64,
     head: u64,
     tail: u64,
     /// Completions made while the application was away.
@@ -165,6 +167,7 @@ impl Rx {
             segs: vec![Stretch::default(); places * max_segs].into_boxed_slice(),
             max_segs,
             capacity: capacity as u64,
+            places: if srq.is_none() { capacity as u64 } else { 0 },
             head: 0,
             tail: 0,
             done: VecDeque::with_capacity(capacity + 1),
@@ -209,7 +212,22 @@ impl Rx {
         self.srq.clone()
     }
 
-    #[inline]
+    /// Takes a receive of one segment while nothing waits for it. `false`: nothing was done, [`Rx::post`] is to be asked.
+    #[inline(always)]
+    pub(crate) fn post_plain(&mut self, request: &RecvRequest) -> bool {
+        let [segment] = request.segments() else { return false };
+        let place = self.tail as usize & (self.recvs.len() - 1);
+        // `plain` says that it is neither stopped nor blocked, and that there are no completions that take places.
+        if !self.plain || self.tail - self.head >= self.places || request.flags.contains(PostFlag::POISON) {
+            return false;
+        }
+        let Some(recv) = self.recvs.get_mut(place) else { return false };
+        let room = segment.len().saturating_add(1);
+        *recv = Recv { token: request.token, one: Stretch::from(segment), room, nsegs: 1 };
+        self.tail += 1;
+        true
+    }
+
     pub(crate) fn post(&mut self, request: &RecvRequest) -> Status {
         if self.stopped {
             return Status::NOT_CONNECTED;

@@ -87,6 +87,8 @@ pub(crate) struct Tx {
     reads_max: u32,
     /// A request failed at this end: none after it is started.
     halted: bool,
+    /// The longest message that [`Tx::post_at_once`] takes; 0 while nothing may be started.
+    at_once: u32,
     /// How far the request at `sent` is, of those that take several steps.
     stage: Stage,
     /// The last success that was kept silent since a completion, and the completion made of one when asked for.
@@ -185,6 +187,7 @@ impl Tx {
             reads_open: 0,
             reads_max: reads_max.max(1),
             halted: false,
+            at_once: 0,
             stage: Stage::Fresh,
             silent: None,
             settled: None,
@@ -208,12 +211,21 @@ impl Tx {
         });
         self.reads_max = self.reads_max.min(link.hello.reads_in.max(1));
         self.on = true;
+        if !self.halted {
+            self.at_once = self.ring.as_ref().map_or(0, |rings| rings.short.min(bytes::SHORT as u64) as u32);
+        }
+    }
+
+    /// No request is started any more.
+    fn halt(&mut self) {
+        self.halted = true;
+        self.at_once = 0;
     }
 
     /// Stopped: nothing completes any more that has not by now.
     pub(crate) fn stop(&mut self, chan: &Chan) {
         self.on = false;
-        self.halted = true;
+        self.halt();
         self.settle(chan);
     }
 
@@ -607,7 +619,19 @@ impl Tx {
         } else {
             Hint::Now
         };
-        chan.hint.set(hint, oldest.seq);
+        self.tell_hint(chan, hint, oldest.seq);
+    }
+
+    /// See [`crate::link::Hints::set`]; `oldest` is the number of the oldest request that is under way.
+    #[inline(always)]
+    fn tell_hint(&self, chan: &Chan, hint: Hint, oldest: u32) {
+        let need = match hint {
+            Hint::Counter => oldest,
+            // As many as were begun cannot be exceeded by what is finished of them.
+            Hint::Idle => self.seq,
+            Hint::Now => chan.acked.load(Ordering::Relaxed).wrapping_sub(1),
+        };
+        chan.hint.set(hint, need);
     }
 
     fn chunk(&self) -> usize {

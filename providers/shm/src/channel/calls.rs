@@ -156,24 +156,32 @@ impl Channel for ShmChannel {
     #[inline]
     fn post(&self, request: &Request) -> Status {
         let chan = &*self.0;
-        if !chan.dev.owner.here() {
-            return Status::FORKED;
+        // The shortest messages take a way without a call, across which something would have to be kept.
+        if chan.dev.owner.here()
+            && let Some(link) = chan.link.get()
+            && let Some(mut tx) = chan.tx.lock_at_once()
+            && let Some(more) = tx.post_at_once(chan, link, request)
+        {
+            drop(tx);
+            if more {
+                chan.posted(link);
+            }
+            return Status::OK;
         }
-        chan.tx.lock().post(chan, chan.link.get(), request)
+        chan.post_slowly(request)
     }
 
     #[inline]
     fn post_recv(&self, request: &RecvRequest) -> Status {
         let chan = &*self.0;
-        if !chan.dev.owner.here() {
-            return Status::FORKED;
+        // Nearly all receives take a way without a call, across which something would have to be kept.
+        if chan.dev.owner.here()
+            && let Some(mut rx) = chan.rx.lock_at_once()
+            && rx.post_plain(request)
+        {
+            return Status::OK;
         }
-        let mut rx = chan.rx.lock();
-        let status = rx.post(request);
-        if status == Status::OK {
-            chan.unblock(rx);
-        }
-        status
+        chan.post_recv_slowly(request)
     }
 
     fn post_list(&self, requests: &[Request]) -> (usize, Status) {
@@ -267,6 +275,34 @@ impl Channel for ShmChannel {
 }
 
 impl Chan {
+    #[inline(never)]
+    fn post_slowly(&self, request: &Request) -> Status {
+        if !self.dev.owner.here() {
+            return Status::FORKED;
+        }
+        self.tx.lock().post(self, self.link.get(), request)
+    }
+
+    /// A message went into the ring, and somebody may want to hear of it.
+    #[cold]
+    fn posted(&self, link: &Link) {
+        link.wake_receiver();
+        self.tell(SEND);
+    }
+
+    #[inline(never)]
+    fn post_recv_slowly(&self, request: &RecvRequest) -> Status {
+        if !self.dev.owner.here() {
+            return Status::FORKED;
+        }
+        let mut rx = self.rx.lock();
+        let status = rx.post(request);
+        if status == Status::OK {
+            self.unblock(rx);
+        }
+        status
+    }
+
     /// The accepting side of a connection.
     fn linked_to(&self, asked: Asked, socket: Arc<OwnedFd>, pid: u32, token: u64) -> Result<Link, String> {
         let Asked { ring, place, hello, parts, peer, .. } = asked;

@@ -18,28 +18,43 @@ impl Chan {
         unsafe { (*self.peek.load(Ordering::Acquire)).load(Ordering::Relaxed) != 0 }
     }
 
-    /// Whether a poll of the requesting half may find something. Without `look`, only by what is known here already.
-    #[inline]
-    pub(crate) fn tx_ready(&self, look: bool) -> bool {
-        match self.hint.hint.load(Ordering::Acquire) {
-            0 => false,
-            1 => {
-                let need = self.hint.need.load(Ordering::Relaxed);
-                let past = |counter: u32| counter.wrapping_sub(need) as i32 > 0;
-                if past(self.acked.load(Ordering::Relaxed)) {
-                    return true;
-                }
-                let Some(link) = self.link.get().filter(|_| look) else { return false };
-                let peer = link.segment.peer();
-                past(peer.completed.load(Ordering::Relaxed)) || peer.fail.load(Ordering::Relaxed) != 0
-            }
-            _ => true,
+    /// Whether a poll of the requesting half may find something, by what is known here.
+    #[inline(always)]
+    pub(crate) fn tx_known(&self) -> bool {
+        let need = self.hint.need.load(Ordering::Acquire);
+        self.acked.load(Ordering::Relaxed).wrapping_sub(need) as i32 > 0
+    }
+
+    /// The same, also by what the peer says.
+    pub(crate) fn tx_ready(&self) -> bool {
+        if self.tx_known() {
+            return true;
         }
+        let Some(link) = self.link.get().filter(|_| self.tx_busy()) else { return false };
+        let (peer, need) = (link.segment.peer(), self.hint.need.load(Ordering::Relaxed));
+        peer.completed.load(Ordering::Relaxed).wrapping_sub(need) as i32 > 0
+            || peer.fail.load(Ordering::Relaxed) != 0
     }
 
     /// Whether requests are under way.
     pub(crate) fn tx_busy(&self) -> bool {
         self.hint.hint.load(Ordering::Relaxed) != 0
+    }
+
+    /// Takes one short message, if there is nothing out of the ordinary. `None`: nothing was done; else whether
+    /// [`Chan::took`] is to be called when no lock is held.
+    #[inline(always)]
+    pub(crate) fn poll_message(&self, place: &mut Completion) -> Option<bool> {
+        let link = self.link.get()?;
+        self.rx.lock_at_once()?.take_one(self, link, place)
+    }
+
+    /// A message was taken, and the peer wants to hear of it.
+    #[cold]
+    pub(crate) fn took(&self) {
+        if let Some(link) = self.link.get() {
+            self.rx.lock().took_one(link);
+        }
     }
 
     /// `burst`: the last look found something too, so that more than one message is likely.
@@ -89,6 +104,12 @@ impl Chan {
                 }
             }
         }
+    }
+
+    /// Whether a queue does not look here unless it is told. Whoever asks has made a barrier since it made something ready.
+    #[inline(always)]
+    pub(crate) fn is_parked(&self, which: usize) -> bool {
+        self.parked[which].load(Ordering::Relaxed)
     }
 
     /// Something was made ready for a queue other than by its own polling.

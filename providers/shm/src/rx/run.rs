@@ -53,6 +53,46 @@ impl Rx {
         n
     }
 
+    /// A lone message of a few bytes of those that [`Rx::messages`] takes, into a receive of one segment. `None`: nothing
+    /// was done; else whether somebody may want to be told ([`Chan::took`]).
+    #[inline(always)]
+    pub(crate) fn take_one(&mut self, chan: &Chan, link: &Link, place: &mut Completion) -> Option<bool> {
+        let rings = self.rings.as_mut().filter(|_| self.plain)?;
+        let memory = rings.memory;
+        let frame = rings.from.next_short(&memory, kind::SEND, SOLICITED, bytes::SHORT)?;
+        let recv = self.recvs.get(self.head as usize & (self.recvs.len() - 1))?;
+        if self.head == self.tail || frame.len as u64 >= recv.room.into() || recv.nsegs != 1 {
+            return None;
+        }
+        *place = Completion {
+            token: recv.token,
+            user: chan.attr.recv_user,
+            status: CompletionStatus::SUCCESS,
+            length: frame.len as u32,
+            flags: CompletionFlag(frame.flags.into()),
+            imm: 0,
+        };
+        // SAFETY: as in `message_for`.
+        unsafe { bytes::copy_short(memory.at(frame.payload), recv.one.addr() as *mut u8, frame.len) }
+        self.head += 1;
+        rings.from.advance(&frame);
+        chan.peek.store(memory.word_ptr(rings.from.at()), Ordering::Release);
+        let completed = self.completed.wrapping_add(1);
+        self.completed = completed;
+        chan.rx_completed.store(completed, Ordering::Relaxed);
+        chan.acked.store(frame.arg as u32, Ordering::Relaxed);
+        let own = link.segment.own();
+        own.consumed.store(rings.from.tail(), Ordering::Release);
+        own.completed.store(completed, Ordering::Release);
+        Some(link.sender_sleeps())
+    }
+
+    /// After [`Rx::take_one`], when the peer sleeps or waits for room.
+    pub(crate) fn took_one(&mut self, link: &Link) {
+        self.dirty = true;
+        self.publish(link);
+    }
+
     /// Says how far the ring was read, and nothing else.
     #[inline]
     fn make_room(&self, link: &Link) {

@@ -55,7 +55,7 @@ impl Tx {
         self.sent = self.tail;
         if all_done {
             self.done = self.tail;
-            chan.hint.set(Hint::Now, 0);
+            self.tell_hint(chan, Hint::Now, 0);
             chan.tell(SEND);
         }
     }

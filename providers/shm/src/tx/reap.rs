@@ -50,7 +50,7 @@ impl Tx {
         self.head = head;
         self.done = self.done.max(head);
         if n > 0 {
-            chan.hint.set(hint, need);
+            self.tell_hint(chan, hint, need);
         }
         n
     }
@@ -111,7 +111,7 @@ impl Tx {
             if failed {
                 // Whatever was posted after it is the engine's to flush.
                 self.on = false;
-                self.halted = true;
+                self.halt();
                 chan.fault("a request failed");
                 break;
             }

@@ -1,13 +1,53 @@
 //! Short messages: in the ring when they are posted.
 
-use dat_plugin::{CompletionStatus, PostFlag, Request, Segment};
+use std::sync::atomic::Ordering;
 
-use super::{Hint, SOLICITED, State, Tx, kind};
+use dat_plugin::{CompletionStatus, Opcode, PostFlag, Request, Segment};
+
+use super::{AHEAD, Hint, SOLICITED, State, Tx, kind};
 use crate::bytes;
 use crate::channel::{Chan, SEND};
 use crate::link::Link;
 
 impl Tx {
+    /// A message of one segment and a few bytes, while nothing is out of the ordinary. `None`: nothing was done, and
+    /// [`Tx::post`] is to be asked; else whether somebody may want to be told ([`Chan::posted`]).
+    #[inline(always)]
+    pub(crate) fn post_at_once(&mut self, chan: &Chan, link: &Link, request: &Request) -> Option<bool> {
+        let [one] = request.segments() else { return None };
+        let (index, len) = (self.tail, one.len());
+        let beyond = request.opcode != Opcode::SEND || request.flags.contains(PostFlag::FENCE);
+        if beyond || len > self.at_once || self.sent != index || index - self.head >= self.capacity {
+            return None;
+        }
+        let place = index as usize & (self.entries.len() - 1);
+        let entry = self.entries.get_mut(place)?;
+        let rings = self.ring.as_mut()?;
+        let (memory, len) = (rings.memory, len as usize);
+        let slot = rings.out.reserve_here(&memory, len)?;
+        // SAFETY: a reserved slot has room for `len` bytes; the source is the segment's, which has as many.
+        unsafe { bytes::copy_short(one.addr() as *const u8, memory.at(slot.payload), len) }
+        let flags = if request.flags.contains(PostFlag::SOLICITED) { SOLICITED } else { 0 };
+        let arg = (len as u64) << 32 | chan.rx_completed.load(Ordering::Relaxed) as u64;
+        rings.out.publish(&memory, slot, kind::SEND, flags, arg);
+        memory.prefetch((slot.at + AHEAD) & (4 * rings.chunk - 1));
+        let seq = self.seq;
+        self.seq = seq.wrapping_add(1);
+        self.tail = index + 1;
+        self.sent = index + 1;
+        entry.token = request.token;
+        entry.flags = request.flags;
+        entry.total = len as u64;
+        entry.seq = seq;
+        entry.state = State::Ring;
+        entry.status = CompletionStatus::SUCCESS;
+        let oldest = self.done == index;
+        if oldest && !self.has_completion() {
+            chan.hint.set(Hint::Counter, seq);
+        }
+        Some(link.receiver_sleeps() || oldest && chan.is_parked(SEND))
+    }
+
     /// Puts a short message into the ring, if there is room. `false`: nothing was done.
     #[inline(always)]
     pub(super) fn post_short(&mut self, chan: &Chan, link: &Link, request: &Request) -> bool {
