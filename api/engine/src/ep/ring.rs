@@ -270,12 +270,12 @@ impl Drop for Taking<'_> {
 
 #[inline(always)]
 fn operation(value: u32) -> DtoOperation {
-    OPERATIONS.get(value as usize).copied().unwrap_or(DtoOperation::Receive)
+    OPERATIONS[value as usize % OPERATIONS.len()]
 }
 
 /// What a slot's low byte says. A table, because the branches of a `match` would be guessed wrong where operations
-/// alternate.
-const OPERATIONS: [DtoOperation; 12] = {
+/// alternate; longer than it need be, so that finding a place in it takes no comparison.
+const OPERATIONS: [DtoOperation; 16] = {
     let posted = [
         DtoOperation::Send,
         DtoOperation::RdmaWrite,
@@ -285,7 +285,7 @@ const OPERATIONS: [DtoOperation; 12] = {
         DtoOperation::FetchAdd,
         DtoOperation::CmpSwap,
     ];
-    let mut table = [DtoOperation::Receive; 12];
+    let mut table = [DtoOperation::Receive; 16];
     let mut at = 0;
     while at < posted.len() {
         table[posted[at] as usize] = posted[at];
