@@ -101,7 +101,7 @@ fn places_of_several_sizes_do_not_mix() {
     let mut most = 0;
     for round in 0..12u8 {
         for (depth, longest, ring) in
-            [(1, 64, "ring 4 KiB"), (64, 1 << 24, "ring 16 KiB"), (300, 64, "ring 32 KiB")]
+            [(1, 64, "ring 4 KiB"), (16, 1 << 24, "ring 16 KiB"), (300, 64, "ring 32 KiB")]
         {
             let end = |host: &Host, user| {
                 let change = |attr: &mut dat_plugin::ChannelAttr| {
