@@ -297,6 +297,10 @@ impl Datagrams {
         }
         let ports: Vec<Arc<Port>> = self.ports.lock().drain().map(|(_, port)| port).collect();
         ports.iter().for_each(|port| port.close());
+        // Before channels go whose operations it still has. One of a neighbour's memory stays as long as that uses it.
+        if !dev.fabric.maps_peers() {
+            self.main.close();
+        }
     }
 
     /// Takes frames that came to ports, and tries again what libfabric did not take; called by the event thread. How
