@@ -27,10 +27,13 @@ impl Failure {
 
     /// An operating system error met while doing `what`.
     pub fn os(what: &str, error: &std::io::Error) -> Failure {
-        let status = match error.kind() {
-            std::io::ErrorKind::PermissionDenied => Status::PERMISSION,
-            std::io::ErrorKind::AddrInUse => Status::IN_USE,
-            std::io::ErrorKind::OutOfMemory => Status::NO_RESOURCE,
+        use std::io::ErrorKind;
+        let status = match (error.raw_os_error(), error.kind()) {
+            (Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS), _) => Status::NO_RESOURCE,
+            (_, ErrorKind::OutOfMemory | ErrorKind::StorageFull) => Status::NO_RESOURCE,
+            (_, ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge) => Status::NO_RESOURCE,
+            (_, ErrorKind::PermissionDenied) => Status::PERMISSION,
+            (_, ErrorKind::AddrInUse) => Status::IN_USE,
             _ => Status::IO,
         };
         Failure::new(status, format!("{what}: {error}"))
@@ -70,8 +73,14 @@ impl Config {
     pub fn get<T: std::str::FromStr>(&self, key: &str, default: T) -> Result<T, Failure> {
         let Some(text) = self.params.get(key) else { return Ok(default) };
         text.parse().map_err(|_| {
-            let wanted = std::any::type_name::<T>();
-            let message = format!("{}: parameter {key} = {text:?} is no {wanted}", self.ia_name);
+            let wanted = match std::any::type_name::<T>() {
+                "bool" => "neither true nor false",
+                "f32" | "f64" => "no number",
+                name if name.starts_with('u') => "no whole number, or too large or small",
+                name if name.starts_with('i') => "no whole number, or too large or small",
+                _ => "not of the kind it takes",
+            };
+            let message = format!("{}: parameter {key} = {text:?} is {wanted}", self.ia_name);
             Failure::new(Status::BAD_CONFIG, message)
         })
     }
@@ -81,8 +90,11 @@ impl Config {
         match self.params.keys().find(|key| !known.contains(&key.as_str())) {
             None => Ok(()),
             Some(key) => {
-                let known = known.join(", ");
-                let message = format!("{}: unknown parameter {key:?}; known are: {known}", self.ia_name);
+                let known = match known {
+                    [] => "there are none".to_string(),
+                    known => format!("known are: {}", known.join(", ")),
+                };
+                let message = format!("{}: unknown parameter {key:?}; {known}", self.ia_name);
                 Err(Failure::new(Status::BAD_CONFIG, message))
             }
         }

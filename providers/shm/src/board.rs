@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 
-use crate::segment::{map_shared, unmap};
+use crate::segment::{map_shared, memory_file, unmap};
 
 /// Boards of a device.
 pub(crate) const BOARDS: usize = 4096;
@@ -71,8 +71,7 @@ unsafe impl Sync for Board {}
 
 impl Boards {
     pub(crate) fn new() -> io::Result<Boards> {
-        let fd = rustix::fs::memfd_create("dat-shm-boards", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        rustix::fs::ftruncate(&fd, FILE as u64)?;
+        let fd = memory_file("dat-shm-boards", MemfdFlags::empty(), FILE as u64)?;
         rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         Ok(Boards { map: Arc::new(Map::new(fd)?), numbers: Mutex::default() })
     }

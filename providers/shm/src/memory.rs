@@ -11,7 +11,7 @@ use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 
 use crate::one_sided::Target;
 use crate::params::HugePages;
-use crate::segment::{map_shared, unmap};
+use crate::segment::{map_shared, memory_file, unmap};
 
 /// Registrations a device holds.
 pub(crate) const MAX_REGIONS: usize = 65536;
@@ -146,8 +146,7 @@ pub(crate) struct Found {
 
 impl KeyTable {
     pub(crate) fn new() -> io::Result<KeyTable> {
-        let fd = rustix::fs::memfd_create("dat-shm-keys", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        rustix::fs::ftruncate(&fd, TABLE as u64)?;
+        let fd = memory_file("dat-shm-keys", MemfdFlags::empty(), TABLE as u64)?;
         let rows = View::map(&fd, true)?;
         // From now on nobody can map it to write; this mapping stays writable.
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
@@ -306,15 +305,8 @@ impl KeyTable {
     }
 
     pub(crate) fn alloc(&self, len: u64, huge: HugePages) -> Result<Block, Failure> {
-        let fail = |what: &str, error: rustix::io::Errno| {
-            let status = match error {
-                rustix::io::Errno::NOSPC | rustix::io::Errno::NOMEM | rustix::io::Errno::MFILE => {
-                    Status::NO_RESOURCE
-                }
-                _ => Status::IO,
-            };
-            Failure::new(status, format!("memory of {len} bytes: {what}: {error}"))
-        };
+        let fail =
+            |what: &str, error: io::Error| Failure::os(&format!("memory of {len} bytes: {what}"), &error);
         let make = |huge: bool| -> Result<Alloc, Failure> {
             let (unit, flags) =
                 if huge { (2 << 20, MemfdFlags::HUGETLB) } else { (4096, MemfdFlags::empty()) };
@@ -324,13 +316,11 @@ impl KeyTable {
                 .checked_next_multiple_of(unit)
                 .filter(|len| *len <= 1 << 46)
                 .ok_or_else(too_much)?;
-            let flags = flags | MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-            let fd =
-                rustix::fs::memfd_create("dat-shm-memory", flags).map_err(|e| fail("memfd_create", e))?;
-            rustix::fs::ftruncate(&fd, len).map_err(|e| fail("ftruncate", e))?;
-            rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, len).map_err(|e| fail("fallocate", e))?;
+            let fd = memory_file("dat-shm-memory", flags, len).map_err(|e| fail("memfd_create", e))?;
+            rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, len)
+                .map_err(|e| fail("fallocate", e.into()))?;
             rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW)
-                .map_err(|e| fail("seal", e))?;
+                .map_err(|e| fail("seal", e.into()))?;
             let base = map_shared(&fd, len as usize, true).map_err(|e| Failure::os("mmap", &e))?;
             Ok(Alloc { base, len, fd, owner: std::process::id() })
         };

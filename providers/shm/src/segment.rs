@@ -3,10 +3,11 @@
 //! Everything a side writes is on cache lines only it writes. The connecting side is side 0.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use rustix::fs::MemfdFlags;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::ring::Memory;
@@ -191,6 +192,20 @@ impl Memory for RingMemory {
             (*header.add(8).cast::<AtomicU64>()).store(arg, Ordering::Relaxed);
         }
     }
+}
+
+/// Memory of this length that can be sent to a peer, to be sealed. Where files may not be that long the system would end the
+/// process with a signal; here it is an error.
+pub(crate) fn memory_file(name: &str, kind: MemfdFlags, len: u64) -> io::Result<OwnedFd> {
+    let most = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
+    if most.is_some_and(|most| most < len) {
+        let why =
+            format!("{len} bytes of shared memory are more than the limit of a file's size (ulimit -f)");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
+    }
+    let fd = rustix::fs::memfd_create(name, kind | MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    rustix::fs::ftruncate(&fd, len)?;
+    Ok(fd)
 }
 
 /// Maps `len` bytes of a descriptor. A child made by fork does not get the mapping: it would write into its parent's

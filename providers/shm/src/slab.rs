@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 
-use crate::segment::{LEFT, Segment, map_shared, unmap};
+use crate::segment::{LEFT, Segment, map_shared, memory_file, unmap};
 use crate::sizes;
 
 /// Slots of a slab, and bytes of one with more than one slot, at most.
@@ -64,8 +64,7 @@ impl Slab {
     pub(crate) fn create(ring: usize, slots: u32) -> io::Result<Slab> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let len = Segment::bytes(ring) * slots as usize;
-        let fd = rustix::fs::memfd_create("dat-shm", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        rustix::fs::ftruncate(&fd, len as u64)?;
+        let fd = memory_file("dat-shm", MemfdFlags::empty(), len as u64)?;
         rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         Slab::map(fd, NEXT.fetch_add(1, Ordering::Relaxed), ring, slots)
     }

@@ -13,7 +13,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 
-use crate::segment::{map_shared, unmap};
+use crate::segment::{map_shared, memory_file, unmap};
 
 /// Bytes of a piece: so much that a frame for each costs nothing, so little that two of them stay in a processor's cache.
 pub(crate) const PIECE: usize = 32 << 10;
@@ -49,8 +49,7 @@ impl Stage {
     fn create(pieces: usize, map: u64) -> io::Result<Stage> {
         let pieces = pieces.clamp(1, PIECES);
         let len = pieces * PIECE;
-        let fd = rustix::fs::memfd_create("dat-shm-stage", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        rustix::fs::ftruncate(&fd, len as u64)?;
+        let fd = memory_file("dat-shm-stage", MemfdFlags::empty(), len as u64)?;
         rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, len as u64)?;
         let base = map_shared(&fd, len, true)?;
         let free = AtomicU64::new(u64::MAX >> (PIECES - pieces));

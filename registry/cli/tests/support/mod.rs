@@ -12,6 +12,8 @@ use serde_json::Value;
 /// Longer than anything here takes on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(60);
 
+const BINARY: &str = env!("CARGO_BIN_EXE_dat");
+
 /// What a command did.
 pub struct Done {
     pub status: ExitStatus,
@@ -55,16 +57,23 @@ pub fn start(arguments: &[&str]) -> Running {
 
 /// The same with more in its environment.
 pub fn start_with(arguments: &[&str], environment: &[(&str, &str)]) -> Running {
-    let binary = env!("CARGO_BIN_EXE_dat");
-    let folder = std::path::Path::new(binary).parent().expect("a folder");
+    run(Command::new(BINARY).args(arguments).envs(environment.iter().copied()))
+}
+
+/// Runs it to its end under a limit, as `ulimit` of the shell takes it.
+pub fn limited(limit: &str, arguments: &[&str]) -> Done {
+    let line = format!("ulimit {limit} && exec \"$0\" \"$@\"");
+    run(Command::new("sh").args(["-c", &line, BINARY]).args(arguments)).end()
+}
+
+fn run(command: &mut Command) -> Running {
+    let folder = std::path::Path::new(BINARY).parent().expect("a folder");
     let path = std::env::join_paths([folder.to_owned(), folder.join("deps")]).expect("no colon in it");
-    let mut child = Command::new(binary)
-        .args(arguments)
+    let mut child = command
         .env("DAT_PLUGIN_PATH", path)
         .env("XDG_CONFIG_HOME", "/nonexistent")
         .env_remove("DAT_PLUGINS")
         .env_remove("RUST_LOG")
-        .envs(environment.iter().copied())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
