@@ -105,7 +105,9 @@ fn override_file() -> Option<OsString> {
 }
 
 fn lines(file: &Path) -> Vec<Entry> {
-    let Ok(bytes) = std::fs::read(file) else { return Vec::new() };
+    // Anything else might be waited for, or have no end.
+    let is_file = file.metadata().is_ok_and(|found| found.is_file());
+    let Some(bytes) = is_file.then(|| std::fs::read(file).ok()).flatten() else { return Vec::new() };
     let text = String::from_utf8_lossy(&bytes);
     let (entries, remarks) = Registry::import_dat_conf(&text, &file.to_string_lossy());
     for remark in remarks {

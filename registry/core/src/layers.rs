@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use crate::entry::{Chain, Diagnostic, Entry, Layer, Location, Severity};
 use crate::environment::Environment;
 use crate::error::{RegistryError, nearest};
+use crate::read::{self, Unread};
 use crate::schema::{self, File};
 use crate::trust;
 
@@ -65,18 +66,27 @@ impl Reading<'_> {
     fn named_file(&mut self, path: &Path, layer: Layer) {
         // Folders inside are relative to the file, so its own place must be known whatever the working directory is.
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-        match fs::read_to_string(&path) {
-            Ok(text) => self.trusted_text(&path, layer, &text),
-            Err(error) => self.complain(&path, cannot_read(&error)),
+        match read::text(&path, layer == Layer::Explicit) {
+            Ok((text, found)) => self.trusted_text(&path, layer, &text, &found),
+            Err(unread) => self.not_read(&path, unread),
         }
     }
 
     /// A file at a known place: being absent is usual.
     fn optional_file(&mut self, path: &Path, layer: Layer) {
-        match fs::read_to_string(path) {
-            Ok(text) => self.trusted_text(path, layer, &text),
-            Err(error) if is_absence(&error) => {}
-            Err(error) => self.complain(path, cannot_read(&error)),
+        match read::text(path, false) {
+            Ok((text, found)) => self.trusted_text(path, layer, &text, &found),
+            Err(Unread::System(error)) if is_absence(&error) => {}
+            Err(unread) => self.not_read(path, unread),
+        }
+    }
+
+    fn not_read(&mut self, path: &Path, unread: Unread) {
+        match unread {
+            Unread::System(error) => self.complain(path, cannot_read(&error)),
+            Unread::Content(location, message) => {
+                self.diagnostics.push(Diagnostic { severity: Severity::Error, location, message });
+            }
         }
     }
 
@@ -98,9 +108,9 @@ impl Reading<'_> {
         }
     }
 
-    fn trusted_text(&mut self, path: &Path, layer: Layer, text: &str) {
+    fn trusted_text(&mut self, path: &Path, layer: Layer, text: &str, found: &fs::Metadata) {
         let distrust = self.environment.and_then(|environment| {
-            trust::check_configuration(path, &trust::Trusted::of_process(environment)).err()
+            trust::check_configuration(path, found, &trust::Trusted::of_process(environment)).err()
         });
         match distrust {
             Some(reason) => self.complain(path, format!("this file is not trusted: {reason}")),
@@ -314,6 +324,42 @@ mod tests {
         assert_eq!(error.diagnostics.len(), 2, "{error}");
         assert!(error.to_string().contains("absent.toml: cannot be read: No such file"), "{error}");
         assert!(error.to_string().contains("plugins.toml:1:"), "{error}");
+    }
+
+    /// Whoever opens a provider must not wait for what lies in a folder.
+    #[test]
+    fn what_is_no_file_is_refused_and_not_waited_for() {
+        let (root, environment) = world(&[("etc/dat/plugins.d/a.toml", &provider("x", "1.so"))]);
+        let folder = root.path().join("etc/dat/plugins.d");
+        for (name, make) in [("pipe", true), ("zero", false)] {
+            let path = folder.join(format!("{name}.toml"));
+            match make {
+                true => {
+                    let made = std::process::Command::new("mkfifo").arg(&path).status();
+                    assert!(made.expect("mkfifo runs").success());
+                }
+                false => std::os::unix::fs::symlink("/dev/zero", &path).expect("a link"),
+            }
+            let (sender, receiver) = std::sync::mpsc::channel();
+            let environment = environment.clone();
+            std::thread::spawn(move || sender.send(layered(&environment).map(drop)));
+            let answer = receiver.recv_timeout(std::time::Duration::from_secs(60)).expect("an answer");
+            let text = answer.expect_err("refused").to_string();
+            assert!(text.contains(&format!("{name}.toml: cannot be read: it is no regular file")), "{text}");
+            fs::remove_file(&path).expect("was there");
+        }
+        fs::File::create(folder.join("long.toml")).and_then(|file| file.set_len(17 << 20)).expect("a file");
+        let text = layered(&environment).expect_err("refused").to_string();
+        assert!(text.contains("long.toml: cannot be read: it is longer than 16 MiB"), "{text}");
+    }
+
+    #[test]
+    fn what_is_not_utf_8_is_named_with_its_place() {
+        let (root, environment) = world(&[("etc/dat/plugins.toml", "")]);
+        let text = b"# one\n[provider.x]\nlibrary = \"\xFC.so\"\n";
+        fs::write(root.path().join("etc/dat/plugins.toml"), text).expect("written");
+        let text = layered(&environment).expect_err("refused").to_string();
+        assert!(text.contains("plugins.toml:3:12: this is no TOML: it is not UTF-8"), "{text}");
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod explain;
 pub mod inspection;
 mod layers;
 mod open;
+mod read;
 mod schema;
 mod search;
 mod status;

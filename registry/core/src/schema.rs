@@ -23,7 +23,8 @@ pub(crate) struct File {
 
 /// Reads one file. `path` is absolute, or stands for a text; relative folders start from its parent.
 pub(crate) fn parse(path: &Path, layer: Layer, text: &str) -> Result<File, Vec<Diagnostic>> {
-    let mut reader = Reader { path, layer, text, diagnostics: Vec::new() };
+    let lines = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
+    let mut reader = Reader { path, layer, text, lines, diagnostics: Vec::new() };
     let (root, errors) = DeTable::parse_recoverable(text);
     if !errors.is_empty() {
         for error in errors {
@@ -43,6 +44,8 @@ struct Reader<'a> {
     path: &'a Path,
     layer: Layer,
     text: &'a str,
+    /// Where each line begins.
+    lines: Vec<usize>,
     diagnostics: Vec<Diagnostic>,
 }
 
@@ -204,6 +207,10 @@ impl Reader<'_> {
                 Some(text) => {
                     params.insert(key.get_ref().to_string(), text);
                 }
+                None if value.get_ref().is_integer() => {
+                    let what = format!("{name}.{} is beyond 64 bits; a string may be longer", key.get_ref());
+                    self.complain(value.span(), what);
+                }
                 None => {
                     let what = format!("{name}.{}", key.get_ref());
                     self.wrong_type(value, &what, "a string, a 64-bit integer, a float, true or false");
@@ -282,13 +289,9 @@ impl Reader<'_> {
     }
 
     fn location(&self, span: Range<usize>) -> Location {
-        let before = self.text.get(..span.start).unwrap_or(self.text);
-        let start = before.rfind('\n').map_or(0, |at| at + 1);
-        Location {
-            file: self.path.to_owned(),
-            line: before.matches('\n').count() + 1,
-            column: before[start..].chars().count() + 1,
-        }
+        let line = self.lines.partition_point(|start| *start <= span.start);
+        let before = self.text.get(self.lines[line - 1]..span.start).unwrap_or_default();
+        Location { file: self.path.to_owned(), line, column: before.chars().count() + 1 }
     }
 }
 
@@ -367,13 +370,15 @@ mod tests {
         assert!(fault(&format!("[provider.{}]\nlibrary = \"x\"\n", "n".repeat(256))).contains("256 bytes"));
         assert!(fault(&format!("{p}sha256 = \"12\"\n")).starts_with("3:10: sha256 takes the 64"));
         assert!(fault(&format!("{p}params = {{ a = [1] }}\n")).contains("params.a takes a string"));
-        assert!(fault(&format!("{p}params = {{ a = 99999999999999999999 }}\n")).contains("64-bit"));
+        assert!(fault(&format!("{p}params = {{ a = 99999999999999999999 }}\n")).contains("beyond 64 bits"));
         assert!(
             fault(&format!("{p}layers = [\"trase\"]\n")).starts_with("3:11: there is no layer \"trase\"")
         );
         assert!(fault(&format!("{p}layers = [{{ seed = 1 }}]\n")).contains("this layer has no name"));
         assert!(fault(&format!("{p}layers = [7]\n")).contains("a layer takes a name or a table"));
         assert!(fault(&format!("{p}layers = \"trace\"\n")).contains("layers takes a list of layers"));
+        let unknown = fault(&format!("{p}layers = [{{ name = \"count\", x = 1 }}]\n"));
+        assert!(unknown.contains("unknown parameter \"x\"; there are none"), "{unknown}");
         let unknown = fault(&format!("{p}layers = [{{ name = \"faults\", delay = 1 }}]\n"));
         assert!(unknown.contains("unknown parameter \"delay\""), "{unknown}");
         assert!(fault("[chain]\nc = []\n").contains("has no step"));

@@ -111,9 +111,8 @@ pub(crate) fn check_library(
 
 /// Checks a configuration file that was found by looking for it: the file itself, not the folders, because it can name
 /// libraries but not make them trusted.
-pub(crate) fn check_configuration(path: &Path, trusted: &Trusted) -> Result<(), String> {
-    let found = path.metadata().map_err(|error| format!("cannot be read: {error}"))?;
-    trusted.fault(path, &found, false).map_or(Ok(()), Err)
+pub(crate) fn check_configuration(path: &Path, found: &Metadata, trusted: &Trusted) -> Result<(), String> {
+    trusted.fault(path, found, false).map_or(Ok(()), Err)
 }
 
 /// The fault of any folder above a canonical path, up to the root. The sticky bit keeps others from replacing what is
