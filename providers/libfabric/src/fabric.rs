@@ -280,13 +280,16 @@ impl Fabric {
     }
 
     fn is_verbs(&self) -> bool {
+        self.name().starts_with("verbs")
+    }
+
+    fn name(&self) -> String {
         // SAFETY: an entry of the library's has all attributes.
-        text(unsafe { (*self.info.first().fabric_attr).prov_name }).starts_with("verbs")
+        text(unsafe { (*self.info.first().fabric_attr).prov_name })
     }
 
     fn has_atomics(&self) -> bool {
-        // Verbs took the addresses of operands for their values until 2.2.
-        if self.is_verbs() && self.library.version() < (2, 2) {
+        if !has_sound_atomics(&self.name(), self.library.version()) {
             return false;
         }
         [(FI_SUM, FI_FETCH_ATOMIC), (FI_CSWAP, FI_COMPARE_ATOMIC)].into_iter().all(|(op, flag)| {
@@ -296,6 +299,15 @@ impl Fabric {
             result == 0 && attr.count >= 1 && attr.size == size_of::<u64>()
         })
     }
+}
+
+/// Whether the atomic operations of a fabric of this name can be used, if it has any.
+fn has_sound_atomics(fabric: &str, version: (u32, u32)) -> bool {
+    // Verbs took the addresses of operands for their values until 2.2.
+    let verbs = fabric.starts_with("verbs") && version < (2, 2);
+    // ofi_rxd had one in two of its lists at once until 2.5, and crashed now and then (ofiwg/libfabric#11814).
+    let datagrams = fabric.contains("ofi_rxd") && version < (2, 5);
+    !verbs && !datagrams
 }
 
 impl Drop for Fabric {
@@ -316,4 +328,21 @@ impl Drop for Fabric {
 
 fn check(library: &Library, what: &str, result: i32) -> Result<(), Failure> {
     if result >= 0 { Ok(()) } else { Err(status::failure(library, what, result.into())) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::has_sound_atomics;
+
+    #[test]
+    fn atomic_operations_that_do_not_work_are_not_offered() {
+        for (fabric, mended) in [("verbs", (2, 2)), ("verbs;ofi_rxm", (2, 2)), ("udp;ofi_rxd", (2, 5))] {
+            assert!(!has_sound_atomics(fabric, (1, 17)), "{fabric}");
+            assert!(!has_sound_atomics(fabric, (mended.0, mended.1 - 1)), "{fabric}");
+            assert!(has_sound_atomics(fabric, mended), "{fabric}");
+        }
+        for fabric in ["tcp;ofi_rxm", "shm", "efa"] {
+            assert!(has_sound_atomics(fabric, (1, 17)), "{fabric}");
+        }
+    }
 }
