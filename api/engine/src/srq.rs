@@ -268,6 +268,11 @@ impl Srq {
         self.0.side.lock().limit
     }
 
+    /// The most segments of a receive.
+    pub(crate) fn max_iov(&self) -> u32 {
+        self.0.max_iov
+    }
+
     pub(crate) fn queue(&self) -> Option<Arc<host::Srq>> {
         self.0.side.lock().queue.clone()
     }

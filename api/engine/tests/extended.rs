@@ -120,6 +120,25 @@ fn a_shared_queue_counts_what_is_taken_and_what_is_seen() {
 }
 
 #[test]
+fn segments_of_shared_receives_are_those_of_the_queue() {
+    for max_recv_iov in [0, 1, u32::MAX] {
+        let attr = EpAttr { max_recv_iov, ..EpAttr::default() };
+        let (a, b) = (Side::new(false, EpAttr::default()), Side::new(true, attr));
+        assert_eq!(b.ep.query().unwrap().attr.max_recv_iov, max_recv_iov);
+        let _psp = join(&a, &b);
+        let two = [b.lmr.triplet(0, 3), b.lmr.triplet(100, 3)];
+        b.srq.as_ref().unwrap().post_recv(&two, 7).unwrap();
+        a.ep.post_send(&[a.lmr.triplet(0, 5)], 9, NONE).unwrap();
+        let recv = b.dto();
+        assert_eq!((recv.status, recv.cookie, recv.length), (DtoStatus::Success, 7, 5));
+    }
+    let side = Side::new(false, EpAttr::default());
+    let attr = EpAttr { max_recv_iov: 0, ..EpAttr::default() };
+    let plain = side.ia.ep_create(Some(&side.pz), Some(&side.dto), None, None, Some(&attr));
+    assert_eq!(plain.unwrap_err().kind(), ReturnType::InvalidParameter);
+}
+
+#[test]
 fn a_shared_queue_has_an_end_and_a_low_mark() {
     let (a, b) = connected(true);
     let srq = b.srq.as_ref().unwrap();

@@ -107,12 +107,13 @@ pub(super) fn defaults(ia: &Arc<IaInner>, wiring: &Wiring) -> EpAttr {
 }
 
 /// Rules K-1 to K-6. What the provider does not have is `missing`: MODEL_NOT_SUPPORTED at create, INVALID_PARAMETER
-/// at modify.
+/// at modify. Receives of a `shared` queue have its number of segments: the endpoint's means nothing then (K-11).
 pub(super) fn check(
     call: &'static str,
     ia: &Arc<IaInner>,
     attr: &EpAttr,
     wiring: &Wiring,
+    shared: bool,
     missing: ReturnType,
 ) -> Result<()> {
     let device = ia.attr();
@@ -128,8 +129,9 @@ pub(super) fn check(
         let message = format!("quality of service {:#x} is not offered by this provider", attr.qos.0);
         return Err(Error::new(call, missing, Subtype::None, message));
     }
-    check_limits(call, ia, attr)?;
-    check_directions(call, attr, wiring)?;
+    let recv_iov = if shared { None } else { Some(attr.max_recv_iov) };
+    check_limits(call, ia, attr, recv_iov)?;
+    check_directions(call, attr, wiring, recv_iov)?;
     check_flags(call, attr)?;
     match attr.transport_specific.iter().chain(&attr.provider_specific).next() {
         None => Ok(()),
@@ -140,7 +142,7 @@ pub(super) fn check(
     }
 }
 
-fn check_limits(call: &'static str, ia: &Arc<IaInner>, attr: &EpAttr) -> Result<()> {
+fn check_limits(call: &'static str, ia: &Arc<IaInner>, attr: &EpAttr, recv_iov: Option<u32>) -> Result<()> {
     let device = ia.attr();
     let iov = ia.max_iov();
     let limits = [
@@ -148,7 +150,7 @@ fn check_limits(call: &'static str, ia: &Arc<IaInner>, attr: &EpAttr) -> Result<
         ("max_rdma_size", attr.max_rdma_size, device.max_rdma),
         ("max_recv_dtos", attr.max_recv_dtos.into(), device.max_recvs_per_channel.into()),
         ("max_request_dtos", attr.max_request_dtos.into(), device.max_requests_per_channel.into()),
-        ("max_recv_iov", attr.max_recv_iov.into(), iov.into()),
+        ("max_recv_iov", recv_iov.unwrap_or(0).into(), iov.into()),
         ("max_request_iov", attr.max_request_iov.into(), iov.into()),
         ("max_rdma_read_in", attr.max_rdma_read_in.into(), device.max_reads_per_channel.into()),
         ("max_rdma_read_out", attr.max_rdma_read_out.into(), device.max_reads_per_channel.into()),
@@ -164,10 +166,10 @@ fn check_limits(call: &'static str, ia: &Arc<IaInner>, attr: &EpAttr) -> Result<
     Ok(())
 }
 
-fn check_directions(call: &'static str, attr: &EpAttr, wiring: &Wiring) -> Result<()> {
+fn check_directions(call: &'static str, attr: &EpAttr, wiring: &Wiring, recv_iov: Option<u32>) -> Result<()> {
     let recv = match &wiring.recv {
         None if attr.max_recv_dtos > 0 => Some("max_recv_dtos must be 0 without a receive dispatcher (K-2)"),
-        Some(_) if attr.max_recv_dtos == 0 || attr.max_recv_iov == 0 => {
+        Some(_) if attr.max_recv_dtos == 0 || recv_iov == Some(0) => {
             Some("max_recv_dtos and max_recv_iov must be above 0 with a receive dispatcher (K-2)")
         }
         _ => None,

@@ -469,6 +469,7 @@ fn open(
 ) -> std::result::Result<Channel, Failure> {
     let queue = |evd: &Option<Evd>| evd.as_ref().and_then(|evd| evd.0.queue());
     let (send, recv) = (queue(&control.wiring.request), queue(&control.wiring.recv));
+    let recv_segments = srq.map_or(control.attr.max_recv_iov, Srq::max_iov);
     let srq = srq.and_then(Srq::queue);
     let attr = ChannelAttr {
         user: attempt,
@@ -478,7 +479,7 @@ fn open(
         max_requests: control.attr.max_request_dtos,
         max_recvs: control.attr.max_recv_dtos.max(side.stored() as u32),
         max_request_segments: control.attr.max_request_iov,
-        max_recv_segments: control.attr.max_recv_iov,
+        max_recv_segments: recv_segments,
         max_reads_out: control.attr.max_rdma_read_out,
         max_reads_in: control.attr.max_rdma_read_in,
         reserved: 0,

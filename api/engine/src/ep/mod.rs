@@ -184,7 +184,7 @@ impl Ia {
             Some(attr) => attr.clone(),
             None => attr::defaults(&self.inner, &wiring),
         };
-        attr::check(call, &self.inner, &attr, &wiring, ReturnType::ModelNotSupported)?;
+        attr::check(call, &self.inner, &attr, &wiring, srq.is_some(), ReturnType::ModelNotSupported)?;
         let ep = EpInner::create(call, &self.inner, pz, wiring, attr, EpState::Unconnected, srq)?;
         ep.control.lock().defaulted = defaulted;
         Ok(Ep(ep))

@@ -107,7 +107,7 @@ impl EpInner {
         if control.defaulted {
             fill_in(&mut wanted, &attr::defaults(&ia, &wiring), mask);
         }
-        attr::check(call, &ia, &wanted, &wiring, ReturnType::InvalidParameter)?;
+        attr::check(call, &ia, &wanted, &wiring, self.srq.is_some(), ReturnType::InvalidParameter)?;
         let mut side = self.post.lock();
         let posted = side.recvs.outstanding();
         if posted > 0 && wanted.recv_completion_flags != control.attr.recv_completion_flags {
