@@ -40,12 +40,29 @@ pub struct Completion {
     pub length: u64,
     /// The value that came with it, on success.
     pub immediate: Option<u32>,
+    /// It is of a shared receive queue, and its cookie that of any receive there.
+    pub shared: Option<Shared>,
+}
+
+/// What a receive of a shared queue holds once it is known which one it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shared {
+    pub queue: usize,
+    /// The bytes of the message, where they are known; none: nothing is known of the receive's memory.
+    pub bytes: Option<Vec<Option<u8>>>,
 }
 
 impl Completion {
     /// One that did not succeed has neither length nor value.
     pub fn failed(cookie: u64, operation: DtoOperation, statuses: &[DtoStatus]) -> Completion {
-        Completion { cookie, statuses: statuses.to_vec(), operation, length: 0, immediate: None }
+        Completion {
+            cookie,
+            statuses: statuses.to_vec(),
+            operation,
+            length: 0,
+            immediate: None,
+            shared: None,
+        }
     }
 
     pub fn succeeded(cookie: u64, operation: DtoOperation, length: u64) -> Completion {
@@ -67,8 +84,11 @@ pub enum Answer {
 impl fmt::Display for Expected {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.what {
-            What::Dto(Completion { cookie, statuses, operation, length, immediate }) => {
-                write!(f, "{operation:?} {cookie} {statuses:?}")?;
+            What::Dto(Completion { cookie, statuses, operation, length, immediate, shared }) => {
+                match shared {
+                    None => write!(f, "{operation:?} {cookie} {statuses:?}")?,
+                    Some(_) => write!(f, "{operation:?} shared {statuses:?}")?,
+                }
                 match (&statuses[..], immediate) {
                     ([DtoStatus::Success], None) => write!(f, " {length} bytes"),
                     ([DtoStatus::Success], Some(value)) => write!(f, " {length} bytes and {value:#x}"),

@@ -39,6 +39,8 @@ pub enum Step {
     Create {
         place: u8,
         shape: Shape,
+        /// With the shared receive queue of its side.
+        shared: bool,
     },
     Free {
         place: u8,
@@ -125,6 +127,32 @@ pub enum Step {
         far: Far,
         atomic: Atomic,
         flags: u32,
+    },
+    /// Makes a shared receive queue; one that was there stays, with the endpoints that use it.
+    QueueCreate {
+        side: u8,
+        zone: u8,
+        recvs: u32,
+        segments: u32,
+        mark: u32,
+    },
+    QueueFree {
+        side: u8,
+    },
+    QueueRecv {
+        side: u8,
+        iov: Vec<Segment>,
+    },
+    QueueMark {
+        side: u8,
+        mark: u32,
+    },
+    QueueResize {
+        side: u8,
+        recvs: u32,
+    },
+    QueueQuery {
+        side: u8,
     },
     Modify {
         place: u8,

@@ -77,13 +77,15 @@ fn plainer(step: &Step) -> Option<Step> {
     let mut step = step.clone();
     match &mut step {
         Step::Send { immediate, .. } | Step::Write { immediate, .. } => immediate.take().map(|_| step),
+        Step::Create { shared, .. } => std::mem::take(shared).then_some(step),
         _ => None,
     }
 }
 
 fn iov(step: &Step) -> Option<&[crate::program::Segment]> {
     match step {
-        Step::Recv { iov, .. }
+        Step::QueueRecv { iov, .. }
+        | Step::Recv { iov, .. }
         | Step::Send { iov, .. }
         | Step::Write { iov, .. }
         | Step::Read { iov, .. } => Some(iov),
@@ -94,7 +96,8 @@ fn iov(step: &Step) -> Option<&[crate::program::Segment]> {
 fn without_last_segment(step: &Step) -> Option<Step> {
     let mut step = step.clone();
     match &mut step {
-        Step::Recv { iov, .. }
+        Step::QueueRecv { iov, .. }
+        | Step::Recv { iov, .. }
         | Step::Send { iov, .. }
         | Step::Write { iov, .. }
         | Step::Read { iov, .. } => {

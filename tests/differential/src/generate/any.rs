@@ -8,7 +8,7 @@ pub(super) fn any(r: &mut Random, flavour: &Flavour) -> Step {
     let place = r.place();
     let side = r.below(2) as u8;
     match r.below(106) {
-        0..12 => Step::Create { place, shape: shape(r) },
+        0..12 => Step::Create { place, shape: shape(r), shared: flavour.queues && r.one_in(2) },
         12..16 => Step::Free { place },
         16..30 => Step::Connect {
             place,

@@ -171,6 +171,36 @@ pub(super) fn atomic_flags(r: &mut Random) -> u32 {
     post_flags(r, &[0x01, 0x04, 0x08])
 }
 
+pub(super) fn queue_create(r: &mut Random, side: u8) -> Step {
+    let (mut zone, mut recvs, mut segments, mut mark) = (0, 2 + r.below(5) as u32, 1 + r.below(3) as u32, 0);
+    match r.below(24) {
+        0 => zone = FOREIGN,
+        1 => recvs = r.pick(&[0, u32::MAX]),
+        2 => segments = r.pick(&[0, u32::MAX]),
+        3 => mark = 1,
+        4..7 => zone = 1,
+        _ => {}
+    }
+    Step::QueueCreate { side, zone, recvs, segments, mark }
+}
+
+/// Receives of a queue are all equally long, most of them.
+pub(super) fn shared_iov(r: &mut Random, length: Option<u64>, zone: u8) -> Vec<Segment> {
+    let any = r.pick(&[0, 64, 150, 150, 300]);
+    let mut rest = length.map_or(any, |length| length as u32);
+    if r.one_in(24) {
+        rest += 8;
+    }
+    let mut out = Vec::new();
+    while rest > 0 {
+        let len = if r.one_in(2) { rest.min(150) } else { rest.min(50) };
+        let region = if r.one_in(30) { r.below(5) as u8 } else { zone };
+        out.push(Segment { len, region, ..segment(r, 2) });
+        rest -= len;
+    }
+    out
+}
+
 fn post_flags(r: &mut Random, useful: &[u32]) -> u32 {
     match r.below(24) {
         0..6 => r.pick(useful),

@@ -4,15 +4,15 @@ mod any;
 mod arguments;
 mod random;
 
-use std::collections::VecDeque;
-
 use dat_types::EpState;
 
-use crate::expect::Answer;
+use crate::expect::{Answer, Completion, What};
 use crate::model::{Limits, Model};
 use crate::program::{Atomic, PLACES, Point, Program, REGION, Segment, Step, Target, Time};
 use any::any;
-use arguments::{atomic_flags, data, iov, mask, operand, post, shape, sink, target, word};
+use arguments::{
+    atomic_flags, data, iov, mask, operand, post, queue_create, shape, shared_iov, sink, target, word,
+};
 pub use random::Random;
 
 /// The program of a seed. A model goes along, so that most steps make sense where they stand.
@@ -20,8 +20,14 @@ pub fn generate(seed: u64) -> Program {
     let mut r = Random::new(seed);
     let flavour = Flavour::of(&mut r);
     let mut writer = Writer { r, flavour, model: Model::new(Limits::COMMON), steps: Vec::new() };
+    if writer.flavour.queues {
+        for side in 0..2 {
+            let step = queue_create(&mut writer.r, side);
+            writer.add(step);
+        }
+    }
     for place in 0..PLACES as u8 {
-        let step = Step::Create { place, shape: shape(&mut writer.r) };
+        let step = writer.create(place);
         writer.add(step);
     }
     let flavour = &writer.flavour;
@@ -50,11 +56,18 @@ pub(crate) struct Flavour {
     atomics: bool,
     handoff: bool,
     maker: bool,
+    queues: bool,
 }
 
 impl Flavour {
     fn of(r: &mut Random) -> Flavour {
-        Flavour { immediate: r.one_in(4), atomics: r.one_in(4), handoff: r.one_in(5), maker: r.one_in(4) }
+        Flavour {
+            immediate: r.one_in(4),
+            atomics: r.one_in(4),
+            handoff: r.one_in(5),
+            maker: r.one_in(4),
+            queues: r.one_in(4),
+        }
     }
 }
 
@@ -69,12 +82,62 @@ impl Writer {
     fn add(&mut self, step: Step) -> Answer {
         let answer = self.model.apply(self.steps.len(), &step);
         // Nobody takes them here.
-        self.model.eps.iter_mut().for_each(|ep| ep.expected.iter_mut().for_each(VecDeque::clear));
+        let events = self.model.eps.iter_mut().flat_map(|ep| ep.expected.iter_mut().flat_map(std::mem::take));
+        for event in events.collect::<Vec<_>>() {
+            if let What::Dto(Completion { shared: Some(shared), .. }) = event.what {
+                let first = self.model.queues[shared.queue].recvs.first().map(|recv| recv.cookie);
+                self.model.seen(&shared, first.unwrap_or_default());
+            }
+        }
+        self.model.sides.iter_mut().for_each(|side| side.notices.clear());
         self.steps.push(step);
         answer
     }
 
+    fn create(&mut self, place: u8) -> Step {
+        let shared = self.flavour.queues && self.r.one_in(2);
+        Step::Create { place, shape: shape(&mut self.r), shared }
+    }
+
+    /// Mostly a receive for a shared queue, as messages to come need one.
+    fn supply(&mut self, side: u8) -> Step {
+        let queue = self.model.sides[usize::from(side)].queue.map(|queue| &self.model.queues[queue]);
+        match queue.filter(|queue| queue.alive).map(|queue| (queue.length(), queue.zone)) {
+            Some((length, zone)) if !self.r.one_in(3) => {
+                Step::QueueRecv { side, iov: shared_iov(&mut self.r, length, zone) }
+            }
+            _ => self.queue(side),
+        }
+    }
+
+    /// Something done to the shared receive queue of a side.
+    fn queue(&mut self, side: u8) -> Step {
+        let queue = self.model.sides[usize::from(side)].queue.map(|queue| &self.model.queues[queue]);
+        let Some(queue) = queue.filter(|queue| queue.alive) else { return queue_create(&mut self.r, side) };
+        let (held, available, limit) = (queue.recvs.len() as u32, queue.available() as u32, queue.limit);
+        let (length, zone) = (queue.length(), queue.zone);
+        let r = &mut self.r;
+        match r.below(24) {
+            0..3 => Step::QueueQuery { side },
+            3..7 => {
+                let near = (available + r.below(3) as u32).saturating_sub(1);
+                let mark = if r.one_in(8) { r.pick(&[0, limit, limit + 1, u32::MAX]) } else { near };
+                Step::QueueMark { side, mark }
+            }
+            7 | 8 => {
+                let near = (held + r.below(4) as u32).saturating_sub(1);
+                Step::QueueResize { side, recvs: if r.one_in(8) { r.pick(&[0, u32::MAX]) } else { near } }
+            }
+            9 => Step::QueueFree { side },
+            10 => queue_create(r, side),
+            _ => Step::QueueRecv { side, iov: shared_iov(r, length, zone) },
+        }
+    }
+
     fn post(&mut self, place: u8) -> Step {
+        if self.flavour.queues && self.r.one_in(6) {
+            return self.queue(place / 2);
+        }
         match self.flavour.atomics && self.r.one_in(4) {
             true => self.atomic(place),
             false => post(&mut self.r, place, &self.flavour),
@@ -114,7 +177,7 @@ impl Writer {
         let place = self.r.place();
         let data = data(&mut self.r);
         let step = match self.state(place) {
-            None => Step::Create { place, shape: shape(&mut self.r) },
+            None => self.create(place),
             Some(EpState::Unconnected) => {
                 let side = place / 2;
                 let asked = !self.model.sides[usize::from(side)].asked.is_empty();
@@ -252,8 +315,12 @@ impl Writer {
         let peer = self.model.places[usize::from(place)].and_then(|ep| self.model.eps[ep].peer);
         let at_peer = (0..PLACES as u8).find(|place| self.model.places[usize::from(*place)] == peer);
         if let Some(place) = at_peer.filter(|_| peer.is_some()) {
+            let shared = peer.is_some_and(|peer| self.model.eps[peer].queue.is_some());
             for _ in 0..self.r.below(4) {
-                let step = Step::Recv { place, iov: iov(&mut self.r, 2), flags: 0 };
+                let step = match shared {
+                    true => self.supply(place / 2),
+                    false => Step::Recv { place, iov: iov(&mut self.r, 2), flags: 0 },
+                };
                 self.add(step);
             }
         }

@@ -28,6 +28,7 @@ impl Endpoint {
             alive: true,
             state,
             shape,
+            queue: None,
             open: false,
             attempt: 0,
             peer: None,
@@ -47,17 +48,28 @@ impl Endpoint {
 }
 
 impl Model {
-    pub(super) fn create(&mut self, place: u8, shape: &Shape) -> Answer {
+    pub(super) fn create(&mut self, place: u8, shape: &Shape, shared: bool) -> Answer {
         let side = side_of(place);
         let mut faults = Faults::default();
+        let queue = if shared { self.sides[side].queue } else { None };
+        if shared && (queue.is_none() || shape.recv.is_none()) {
+            // Where a receive of the queue would complete without a dispatcher is nowhere said.
+            return Answer::LeftOut;
+        }
+        if let Some(queue) = queue.map(|queue| &self.queues[queue]) {
+            faults.when(!queue.alive, 0, IH);
+            let differ = shape.zone.is_some_and(|zone| zone != queue.zone);
+            faults.when(differ && !self.limits.queue_zones, 1, IP);
+        }
         faults.when(shape.zone == Some(FOREIGN), 0, IH);
         wrong_evds(shape, |fault| faults.when(fault, 0, IH));
-        self.inconsistent(side, None, shape, |fault| faults.when(fault, 1, IP));
+        self.inconsistent(side, None, shape, shared, |fault| faults.when(fault, 1, IP));
         // Which of an unsupported model and another bad attribute is named first is open.
         faults.when(shape.attrs.service != 0, 1, MNS);
         let answer = faults.answer();
         if answer == Answer::Success {
-            self.eps.push(Endpoint::new(side, EpState::Unconnected, shape.clone()));
+            let ep = Endpoint::new(side, EpState::Unconnected, shape.clone());
+            self.eps.push(Endpoint { queue, ..ep });
             self.places[usize::from(place)] = Some(self.eps.len() - 1);
         }
         answer
@@ -69,11 +81,14 @@ impl Model {
         side: usize,
         own: Option<usize>,
         shape: &Shape,
+        shared: bool,
         mut found: impl FnMut(bool),
     ) {
         let a = &shape.attrs;
         found(a.qos != 0);
-        let most = [a.recvs, a.requests, a.recv_iov, a.request_iov, a.reads_in, a.reads_out];
+        // K-11: receives of a shared queue have its number of segments.
+        let recv_iov = if shared { 0 } else { a.recv_iov };
+        let most = [a.recvs, a.requests, recv_iov, a.request_iov, a.reads_in, a.reads_out];
         found(most.contains(&u32::MAX) || a.message == u64::MAX || a.rdma == u64::MAX);
         match shape.recv {
             None => found(a.recvs > 0),
@@ -138,7 +153,11 @@ impl Model {
         faults.when(mask & ZONE != 0 && new.zone == Some(FOREIGN), 2, IP);
         wrong_evds(&merged, |fault| faults.when(fault, 2, IP));
         faults.when(merged.attrs.service != 0, 2, IP);
-        self.inconsistent(self.eps[ep].side, Some(ep), &merged, |fault| faults.when(fault, 2, IP));
+        let shared = self.eps[ep].queue.is_some();
+        if shared && merged.recv.is_none() {
+            return Answer::LeftOut;
+        }
+        self.inconsistent(self.eps[ep].side, Some(ep), &merged, shared, |fault| faults.when(fault, 2, IP));
         let posted = self.eps[ep].recvs.len() as u32;
         let old = &self.eps[ep].shape.attrs;
         faults.when(posted > 0 && old.recv_flags != merged.attrs.recv_flags, 2, IS);

@@ -7,6 +7,7 @@ mod ending;
 mod endpoint;
 pub(crate) mod memory;
 mod post;
+pub(crate) mod queue;
 mod transfer;
 
 use std::collections::VecDeque;
@@ -17,6 +18,7 @@ use dat_types::ReturnType::{InvalidHandle as IH, InvalidState as IS};
 use crate::expect::{Answer, Expected};
 use crate::program::{PLACES, POINTS, Point, Shape, Step};
 use memory::Memory;
+use queue::Queue;
 use transfer::{Recv, Request};
 
 /// What differs between providers and matters here.
@@ -28,11 +30,16 @@ pub struct Limits {
     pub immediate: bool,
     /// Whether it says that it has atomic operations.
     pub atomics: bool,
+    /// Whether it says that it has shared receive queues.
+    pub queues: bool,
+    /// Whether it says that these and their endpoints may be of different zones.
+    pub queue_zones: bool,
 }
 
 impl Limits {
     /// What programs are written for.
-    pub const COMMON: Limits = Limits { private_data: 256, immediate: true, atomics: true };
+    pub const COMMON: Limits =
+        Limits { private_data: 256, immediate: true, atomics: true, queues: true, queue_zones: true };
 }
 
 /// Both adapters.
@@ -42,6 +49,7 @@ pub struct Model {
     pub(crate) eps: Vec<Endpoint>,
     pub(crate) places: [Option<usize>; PLACES],
     pub(crate) sides: [Side; 2],
+    pub(crate) queues: Vec<Queue>,
     /// Which step is being made; it is the cookie of what it posts.
     pub(crate) step: usize,
 }
@@ -58,6 +66,10 @@ pub(crate) struct Side {
     /// How many were decided.
     pub(crate) decided: usize,
     pub(crate) memory: Memory,
+    /// The shared receive queue made last.
+    pub(crate) queue: Option<usize>,
+    /// Queues whose low watermark must be told, one after the other.
+    pub(crate) notices: VecDeque<usize>,
 }
 
 /// The last reserved service point of a side.
@@ -106,6 +118,8 @@ pub(crate) struct Endpoint {
     pub(crate) alive: bool,
     pub(crate) state: EpState,
     pub(crate) shape: Shape,
+    /// Where its receives come from, if not from posts of its own.
+    pub(crate) queue: Option<usize>,
     /// Its attributes are the provider's choice until they are modified.
     pub(crate) open: bool,
     pub(crate) attempt: u32,
@@ -130,8 +144,17 @@ impl Model {
             asked: Vec::new(),
             decided: 0,
             memory: Memory::new(side),
+            queue: None,
+            notices: VecDeque::new(),
         };
-        Model { limits, eps: Vec::new(), places: [None; PLACES], sides: [side(0), side(1)], step: 0 }
+        Model {
+            limits,
+            eps: Vec::new(),
+            places: [None; PLACES],
+            sides: [side(0), side(1)],
+            queues: Vec::new(),
+            step: 0,
+        }
     }
 
     /// Makes a step.
@@ -146,7 +169,13 @@ impl Model {
 
     fn perform(&mut self, step: &Step) -> Answer {
         match step {
-            Step::Create { place, shape } => self.create(*place, shape),
+            Step::Create { place, shape, shared } => self.create(*place, shape, *shared),
+            Step::QueueCreate { .. }
+            | Step::QueueFree { .. }
+            | Step::QueueRecv { .. }
+            | Step::QueueMark { .. }
+            | Step::QueueResize { .. }
+            | Step::QueueQuery { .. } => self.on_queue(step),
             Step::Accept { side, which, place, data } => self.accept(*side, *which, *place, *data),
             Step::Reject { side, which, data } => self.reject(*side, *which, *data),
             Step::AcceptStale { side, .. } | Step::RejectStale { side } => {
@@ -240,6 +269,7 @@ impl Model {
     /// Whether everything that must come came.
     pub(crate) fn is_settled(&self) -> bool {
         self.eps.iter().all(|ep| ep.expected.iter().all(VecDeque::is_empty))
+            && self.sides.iter().all(|side| side.notices.is_empty())
     }
 }
 

@@ -63,6 +63,11 @@ impl Model {
             allowed |= SOLICITED;
         }
         faults.when(flags & !allowed != 0 || iov.len() > most as usize, 0, IP);
+        if is_recv && it.queue.is_some() {
+            // Its number of segments is the queue's (K-11), so whether one too many is named is open.
+            let counted = iov.len() > most as usize;
+            faults.when(true, if counted { 0 } else { 1 }, IS);
+        }
         let usable = matches!(it.state, EpState::Connected | EpState::Disconnected);
         faults.when(!is_recv && !usable, 1, IS);
         let right = match operation {
@@ -135,7 +140,7 @@ impl Model {
     fn is_open_with_immediate(&self, ep: usize, request: &Request) -> bool {
         let Some(peer) = self.eps[ep].peer.map(|peer| &self.eps[peer]) else { return false };
         let foreign = |recv: &Recv| !segment_faults(&recv.iov, peer.shape.zone, LOCAL_WRITE).is_empty();
-        (peer.recvs.is_empty() && self.remote_fault(ep, request)) || peer.recvs.iter().any(foreign)
+        (!self.has_receive(peer) && self.remote_fault(ep, request)) || peer.recvs.iter().any(foreign)
     }
 
     /// Whether the far side refuses it.

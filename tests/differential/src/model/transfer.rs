@@ -4,11 +4,11 @@ use dat_types::ConnectionKind::{Broken, Disconnected};
 use dat_types::DtoStatus::{Flushed, LocalLength, LocalProtection, RemoteAccess, RemoteResponder, Success};
 use dat_types::{DtoOperation, EpState};
 
-use super::Model;
 use super::atomic::{is_atomic, word};
 use super::memory::{LOCAL_WRITE, segment_faults, total};
 use super::post::SUPPRESS;
-use crate::expect::{Completion, Stream};
+use super::{Endpoint, Model};
+use crate::expect::{Completion, Shared, Stream};
 use crate::program::{Atomic, Far, Segment};
 
 /// A posted receive.
@@ -28,6 +28,13 @@ pub(crate) struct Request {
     pub(crate) immediate: Option<u32>,
     pub(crate) atomic: Option<Atomic>,
     pub(crate) suppressed: bool,
+}
+
+/// A receive that a message uses.
+enum Taken {
+    Own(Recv),
+    /// One of a shared queue.
+    Shared(usize),
 }
 
 impl Request {
@@ -87,7 +94,7 @@ impl Model {
         if !matches!(it.state, EpState::Connected | EpState::DisconnectPending) {
             return false;
         }
-        if request.takes_receive() && self.eps[peer].recvs.is_empty() {
+        if request.takes_receive() && !self.has_receive(&self.eps[peer]) {
             return false;
         }
         match request.operation {
@@ -102,31 +109,65 @@ impl Model {
         true
     }
 
+    pub(super) fn has_receive(&self, ep: &Endpoint) -> bool {
+        match ep.queue {
+            Some(queue) => self.queues[queue].available() > 0,
+            None => !ep.recvs.is_empty(),
+        }
+    }
+
+    /// The receive that a message to an endpoint uses, and its length.
+    fn take(&mut self, ep: usize) -> Option<(Taken, u64)> {
+        match self.eps[ep].queue {
+            Some(queue) => self.take_shared(queue).map(|length| (Taken::Shared(queue), length)),
+            None => {
+                let recv = self.eps[ep].recvs.pop_front()?;
+                let length = total(&recv.iov);
+                Some((Taken::Own(recv), length))
+            }
+        }
+    }
+
+    /// The completion of a used receive; `bytes` are what it holds then, none if that is not known.
+    fn used(&mut self, ep: usize, taken: Taken, done: Completion, bytes: Option<Vec<Option<u8>>>) {
+        let done = match taken {
+            Taken::Shared(queue) => Completion { shared: Some(Shared { queue, bytes }), ..done },
+            Taken::Own(recv) => {
+                let memory = &mut self.sides[self.eps[ep].side].memory;
+                match bytes {
+                    Some(bytes) => memory.scatter(&recv.iov, &bytes),
+                    None => memory.doubt(&recv.iov),
+                }
+                Completion { cookie: recv.cookie, ..done }
+            }
+        };
+        self.complete(ep, Stream::Recv, done);
+    }
+
     fn deliver(&mut self, ep: usize, peer: usize, request: &Request) {
-        let Some(recv) = self.eps[peer].recvs.pop_front() else { return };
+        let Some((taken, room)) = self.take(peer) else { return };
         let length = total(&request.iov);
-        let foreign = !segment_faults(&recv.iov, self.eps[peer].shape.zone, LOCAL_WRITE).is_empty();
+        let foreign = match &taken {
+            Taken::Own(recv) => !segment_faults(&recv.iov, self.eps[peer].shape.zone, LOCAL_WRITE).is_empty(),
+            Taken::Shared(_) => false,
+        };
         let status = match () {
             () if foreign => LocalProtection,
-            () if length > total(&recv.iov) => LocalLength,
+            () if length > room => LocalLength,
             () => Success,
         };
         let operation = match request.immediate {
             None => DtoOperation::Receive,
             Some(_) => DtoOperation::RecvMsgImmed,
         };
-        let immediate = request.immediate;
-        let done = Completion { cookie: recv.cookie, statuses: vec![status], operation, length, immediate };
-        self.complete(peer, Stream::Recv, done);
+        let done = Completion { immediate: request.immediate, ..Completion::succeeded(0, operation, length) };
         if status != Success {
-            let there = self.eps[peer].side;
-            self.sides[there].memory.doubt(&recv.iov);
+            self.used(peer, taken, Completion { statuses: vec![status], ..done }, None);
             self.fail(ep, peer, &[RemoteResponder, Flushed], false);
             return;
         }
         let bytes = self.sides[self.eps[ep].side].memory.gather(&request.iov);
-        let there = self.eps[peer].side;
-        self.sides[there].memory.scatter(&recv.iov, &bytes);
+        self.used(peer, taken, done, Some(bytes));
         self.succeed(ep, length);
     }
 
@@ -157,10 +198,12 @@ impl Model {
             }
             u64::from(len)
         };
-        if let (Some(_), Some(recv)) = (request.immediate, self.eps[peer].recvs.front().cloned()) {
-            self.eps[peer].recvs.pop_front();
-            let done = Completion::succeeded(recv.cookie, DtoOperation::RecvImmed, length);
-            self.complete(peer, Stream::Recv, Completion { immediate: request.immediate, ..done });
+        if request.immediate.is_some()
+            && let Some((taken, _)) = self.take(peer)
+        {
+            let done = Completion::succeeded(0, DtoOperation::RecvImmed, length);
+            // Its memory is left alone.
+            self.used(peer, taken, Completion { immediate: request.immediate, ..done }, Some(Vec::new()));
         }
         self.succeed(ep, length);
     }

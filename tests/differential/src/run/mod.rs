@@ -14,7 +14,7 @@ pub use trace::{Disagreement, Trace};
 
 use crate::expect::{Answer, Stream};
 use crate::model::Model;
-use crate::program::{PLACES, Program, Step};
+use crate::program::{PLACES, Program, Step, side_of};
 use crate::watch::{Pulse, watched};
 use crate::world::{Places, World};
 
@@ -149,6 +149,9 @@ impl Run<'_> {
         if let (Step::Query { .. }, Some(ep), None) = (step, places.ep, code) {
             self.same_parameters(ep)?;
         }
+        if let (Step::QueueQuery { .. }, Some(queue), None) = (step, places.queue, code) {
+            self.same_queue(queue)?;
+        }
         match step.post_on() {
             Some(_)
                 if !lets_go
@@ -208,6 +211,15 @@ impl Run<'_> {
             Step::DupConnect { dup, .. } => self.model.places[usize::from(*dup) % PLACES],
             _ => None,
         };
+        let queue = match step {
+            Step::Create { place, shared: true, .. } => self.model.sides[side_of(*place)].queue,
+            Step::QueueFree { side }
+            | Step::QueueRecv { side, .. }
+            | Step::QueueMark { side, .. }
+            | Step::QueueResize { side, .. }
+            | Step::QueueQuery { side } => self.model.sides[usize::from(*side)].queue,
+            _ => None,
+        };
         let which = match step {
             Step::Accept { side, which, .. }
             | Step::Reject { side, which, .. }
@@ -218,7 +230,7 @@ impl Run<'_> {
         let side = ep.map_or(0, |ep| self.model.eps[ep].side);
         let peer = ep.and_then(|ep| self.model.eps[ep].peer);
         let peer_side = peer.map_or(1 - side, |peer| self.model.eps[peer].side);
-        Places { ep, dup, side, peer_side, which, cookie: index as u64 }
+        Places { ep, dup, side, peer_side, which, queue, cookie: index as u64 }
     }
 
     /// Frees what is left, one endpoint after the other, and closes gracefully: nothing may be left over.
@@ -236,8 +248,13 @@ impl Run<'_> {
                 self.settle().map_err(|what| format!("after freeing endpoint {index}: {what}"))?;
             }
         }
-        let World { sides, eps, .. } = self.world;
-        drop(eps);
+        let queues = (0..self.model.queues.len()).filter(|queue| self.model.queues[*queue].alive);
+        for queue in queues {
+            self.same_queue(queue)?;
+            self.world.queues[queue].free().map_err(|error| format!("freeing queue {queue}: {error}"))?;
+        }
+        let World { sides, eps, queues, .. } = self.world;
+        drop((eps, queues));
         for half in sides {
             self.pulse.beat();
             half.close()?;

@@ -38,9 +38,28 @@ impl Run<'_> {
             }
         }
         let zone = it.shape.zone.map(|zone| half.zones[usize::from(zone)].id());
+        let queue = it.queue.map(|queue| self.world.queues[queue].id());
+        if param.srq.as_ref().map(dat_engine::Srq::id) != queue {
+            return Err(format!("queue {:?} instead of {queue:?}", param.srq));
+        }
         match param.pz.as_ref().map(dat_engine::Pz::id) == zone {
             true => Ok(()),
             false => Err(format!("zone {:?} instead of {zone:?}", param.pz)),
+        }
+    }
+
+    pub(super) fn same_queue(&self, index: usize) -> Seen {
+        let param = self.world.queues[index].query().map_err(|error| error.to_string())?;
+        let it = &self.model.queues[index];
+        let zone = self.world.sides[it.side].zones[usize::from(it.zone)].id();
+        let counts = (param.available as usize, param.outstanding as usize);
+        let right = counts == (it.available(), it.recvs.len())
+            && (param.attr.max_recv_dtos, param.attr.low_watermark) == (it.limit, it.mark)
+            && param.attr.max_recv_iov >= it.segments
+            && param.pz.id() == zone;
+        match right {
+            true => Ok(()),
+            false => Err(format!("queue {index} says {param:?} instead of {it:?}")),
         }
     }
 

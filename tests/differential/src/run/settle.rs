@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use dat_types::{EpState, Event, EventData, ObjectId};
+use dat_types::{AsyncReason, EpState, Event, EventData, ObjectId};
 
 use super::{Run, Seen};
-use crate::expect::{Expected, Stream, What};
+use crate::expect::{Completion, Expected, Stream, What};
 use crate::model::private_data;
 
 impl Run<'_> {
@@ -44,7 +44,8 @@ impl Run<'_> {
             let next = self.model.eps.iter().enumerate().find_map(|(index, ep)| {
                 ep.expected.iter().find_map(|stream| stream.front()).map(|next| (index, next))
             });
-            return next.map(|(index, next)| format!("at endpoint {index}: {next}"));
+            let low = || "the low watermark of a shared receive queue".to_owned();
+            return Some(next.map_or_else(low, |(index, next)| format!("at endpoint {index}: {next}")));
         }
         for (side, half) in self.world.sides.iter().enumerate() {
             let (arrived, asked) = (half.asked.len(), self.model.sides[side].asked.len());
@@ -97,6 +98,16 @@ impl Run<'_> {
                     false => Err(format!("a request for {asked:?} that does not hold {held:?}")),
                 }
             }
+            EventData::Async { object, reason: AsyncReason::SrqLowWatermark } => {
+                let Some(queue) = self.model.sides[side].notices.pop_front() else {
+                    return Err(format!("a low watermark too many at side {side}: {:?}", event.data));
+                };
+                self.trace.notices.push(format!("queue {queue}"));
+                match self.world.queues[queue].id() == *object {
+                    true => Ok(()),
+                    false => Err(format!("{:?} instead of one of queue {queue}", event.data)),
+                }
+            }
             other => Err(format!("an event that should not be there, at side {side}: {other:?}")),
         }
     }
@@ -118,6 +129,13 @@ impl Run<'_> {
                 event.data
             ));
         }
+        if let (What::Dto(Completion { shared: Some(shared), .. }), EventData::Dto(dto)) =
+            (&next.what, &event.data)
+            && !self.model.seen(shared, dto.cookie)
+        {
+            return Err(format!("at endpoint {index}: {dto:?} is of no receive of queue {}", shared.queue));
+        }
+        let ep = &self.model.eps[index];
         // On one dispatcher the end of a connection comes after what it flushed.
         let over = stream == Stream::Connection && ep.state == EpState::Disconnected;
         if over && let Some(late) = ep.expected[..2].iter().flatten().find(|late| late.evd == evd) {
@@ -139,7 +157,9 @@ fn fits(next: &Expected, data: &EventData) -> bool {
                 // Which kind of message a receive failed with is nothing it must say.
                 dto.operation == want.operation || (dto.operation.is_receive() && want.operation.is_receive())
             };
-            dto.cookie == want.cookie && want.statuses.contains(&dto.status) && as_wanted
+            (want.shared.is_some() || dto.cookie == want.cookie)
+                && want.statuses.contains(&dto.status)
+                && as_wanted
         }
         (What::Connection { kinds, data }, EventData::Connection { kind, private_data, .. }) => {
             kinds.contains(kind) && private_data[..] == data[..]

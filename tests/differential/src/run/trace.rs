@@ -9,6 +9,8 @@ use std::fmt;
 pub struct Trace {
     pub(super) answers: Vec<String>,
     pub(super) events: Vec<[Vec<String>; 3]>,
+    /// Low watermarks that were told.
+    pub(super) notices: Vec<String>,
     /// How often a feature was refused that the provider says it lacks.
     pub(super) refused: BTreeMap<&'static str, u64>,
 }
@@ -58,7 +60,8 @@ impl Trace {
                 .collect::<Vec<_>>()
                 .join(" ")
         });
-        for kind in answers.chain(events) {
+        let notices = self.notices.iter().map(|_| "low watermark".to_owned());
+        for kind in answers.chain(events).chain(notices) {
             *out.entry(kind).or_insert(0) += 1;
         }
         out
@@ -74,6 +77,9 @@ impl Trace {
             if let Some((a, b)) = a.iter().zip(b).find(|(a, b)| a != b) {
                 return format!("endpoint {index} gives {b:?} instead of {a:?}");
             }
+        }
+        if self.notices != other.notices {
+            return format!("low watermarks of {:?} instead of {:?}", other.notices, self.notices);
         }
         "the traces have different lengths".into()
     }

@@ -3,8 +3,8 @@
 mod attributes;
 mod half;
 
-use dat_engine::{ConnectOptions, Cr, CrParam, Ep, EpMask, EpModify, Pz};
-use dat_types::{CloseFlags, CompletionFlags, ConnectFlags, Error, Event, ObjectId, Qos};
+use dat_engine::{ConnectOptions, Cr, CrParam, Ep, EpMask, EpModify, Pz, Srq};
+use dat_types::{CloseFlags, CompletionFlags, ConnectFlags, Error, Event, ObjectId, Qos, SrqAttr};
 
 use crate::model::{Limits, private_data};
 use crate::program::{Atomic, FOREIGN, Far, Shape, Step, TOO_LONG, Target, side_of};
@@ -18,6 +18,7 @@ pub(crate) struct World {
     pub(crate) sides: [Half; 2],
     /// In the order of the model's.
     pub(crate) eps: Vec<Ep>,
+    pub(crate) queues: Vec<Srq>,
     limits: Limits,
 }
 
@@ -32,6 +33,8 @@ pub(crate) struct Places {
     pub(crate) peer_side: usize,
     /// The undecided request, by its number.
     pub(crate) which: Option<usize>,
+    /// The shared receive queue, by its number.
+    pub(crate) queue: Option<usize>,
     pub(crate) cookie: u64,
 }
 
@@ -47,8 +50,10 @@ impl World {
             private_data: attr.max_private_data_size as usize,
             immediate: says("DAT_IB_IMMED_DATA"),
             atomics: says("DAT_IB_FETCH_AND_ADD") && says("DAT_IB_CMP_AND_SWAP"),
+            queues: attr.srq_supported,
+            queue_zones: attr.srq_ep_pz_difference_supported,
         };
-        Ok(World { sides, eps: Vec::new(), limits })
+        Ok(World { sides, eps: Vec::new(), queues: Vec::new(), limits })
     }
 
     pub(crate) fn limits(&self) -> Limits {
@@ -58,7 +63,14 @@ impl World {
     /// Makes the call of a step, with what the model says its places mean.
     pub(crate) fn perform(&mut self, step: &Step, places: &Places) -> Result {
         match step {
-            Step::Create { place, shape } => self.create(side_of(*place), shape),
+            Step::Create { place, shape, .. } => self.create(side_of(*place), shape, places.queue),
+            Step::QueueCreate { side, zone, recvs, segments, mark } => {
+                let side = usize::from(*side);
+                let attr = SrqAttr { max_recv_dtos: *recvs, max_recv_iov: *segments, low_watermark: *mark };
+                let queue = self.sides[side].ia.srq_create(self.zone(side, *zone), &attr)?;
+                self.queues.push(queue);
+                Ok(())
+            }
             Step::Accept { side, data, .. } => {
                 let data = self.data(*data);
                 let ep = places.ep.map(|ep| self.eps[ep].clone());
@@ -99,6 +111,14 @@ impl World {
             },
             Step::FreeZone { side, zone } => self.sides[usize::from(*side)].zones[usize::from(*zone)].free(),
             Step::FreeEvd { side, evd } => self.sides[usize::from(*side)].evds[usize::from(*evd)].free(),
+            Step::QueueFree { side }
+            | Step::QueueRecv { side, .. }
+            | Step::QueueMark { side, .. }
+            | Step::QueueResize { side, .. }
+            | Step::QueueQuery { side } => match places.queue {
+                Some(queue) => self.on_queue(step, usize::from(*side), &self.queues[queue], places),
+                None => Ok(()),
+            },
             step => match places.ep {
                 Some(ep) => self.on_endpoint(step, &self.eps[ep], places),
                 None => Ok(()),
@@ -177,15 +197,26 @@ impl World {
         }
     }
 
-    fn create(&mut self, side: usize, shape: &Shape) -> Result {
+    fn on_queue(&self, step: &Step, side: usize, queue: &Srq, places: &Places) -> Result {
+        match step {
+            Step::QueueFree { .. } => queue.free(),
+            Step::QueueRecv { iov, .. } => queue.post_recv(&self.sides[side].triplets(iov), places.cookie),
+            Step::QueueMark { mark, .. } => queue.set_low_watermark(*mark),
+            Step::QueueResize { recvs, .. } => queue.resize(*recvs),
+            _ => queue.query().map(|_| ()),
+        }
+    }
+
+    fn create(&mut self, side: usize, shape: &Shape, queue: Option<usize>) -> Result {
         let evd = |evd: Option<u8>| evd.map(|evd| self.evd(side, evd));
-        let ep = self.sides[side].ia.ep_create(
-            shape.zone.map(|zone| self.zone(side, zone)),
-            evd(shape.recv),
-            evd(shape.request),
-            evd(shape.conn),
-            Some(&attributes(&shape.attrs)),
-        )?;
+        let ia = &self.sides[side].ia;
+        let zone = shape.zone.map(|zone| self.zone(side, zone));
+        let (recv, request, conn) = (evd(shape.recv), evd(shape.request), evd(shape.conn));
+        let attr = attributes(&shape.attrs);
+        let ep = match queue.map(|queue| &self.queues[queue]) {
+            None => ia.ep_create(zone, recv, request, conn, Some(&attr)),
+            Some(queue) => ia.ep_create_with_srq(zone, recv, request, conn, queue, &attr),
+        }?;
         self.eps.push(ep);
         Ok(())
     }
