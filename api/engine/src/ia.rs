@@ -119,6 +119,11 @@ impl Ia {
                     format!("an async queue of {} events; at least 1 is needed", options.async_evd_min_qlen);
                 return Err(error::parameter(CALL, Subtype::Arg2, message));
             }
+            AsyncEvd::Own if options.async_evd_min_qlen as u32 > attr.max_queue_depth => {
+                let (asked, max) = (options.async_evd_min_qlen, attr.max_queue_depth);
+                let message = format!("an async queue of {asked} events; the IA has at most {max}");
+                return Err(error::resources(CALL, Subtype::ResourceTevd, message));
+            }
             AsyncEvd::Own => None,
             AsyncEvd::Exists => Some(async_evd::existing(CALL, name)?),
             AsyncEvd::Shared(evd) => {

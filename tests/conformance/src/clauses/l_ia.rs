@@ -27,7 +27,16 @@ fn open(t: &Bench) -> Outcome {
     let device = t.subject.device()?;
     let options = IaOptions { async_evd_min_qlen: 0, ..IaOptions::default() };
     let result = dat_engine::Ia::open(device, "x", "0", options);
-    t.refused("a queue of 0", result, ReturnType::InvalidParameter)
+    t.refused("a queue of 0", result, ReturnType::InvalidParameter)?;
+    let device = t.subject.device()?;
+    let Some(beyond) = device.attr().max_queue_depth.checked_add(1).and_then(|len| i32::try_from(len).ok())
+    else {
+        // No number is beyond what it has.
+        return Ok(());
+    };
+    let options = IaOptions { async_evd_min_qlen: beyond, ..IaOptions::default() };
+    let result = dat_engine::Ia::open(device, "x", "0", options);
+    t.refused("a longer queue than there is", result, ReturnType::InsufficientResources)
 }
 
 fn graceful_refused(t: &Bench) -> Outcome {
