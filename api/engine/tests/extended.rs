@@ -1,6 +1,6 @@
 //! Shared receive queues, memory windows, atomic operations and immediate values, over the loopback provider.
 
-use dat_engine::{ConnectOptions, Ep, Evd, Ia, IaOptions, Lmr, Plugin, Posting, Psp, Pz, Srq};
+use dat_engine::{ConnectOptions, Ep, Evd, Ia, IaOptions, Lmr, Plugin, Posting, Psp, Pz, Rmr, Srq};
 use dat_plugin::Config;
 use dat_types::{
     AsyncReason, CloseFlags, CompletionFlags, ConnectionKind, DtoCompletion, DtoOperation, DtoStatus, EpAttr,
@@ -204,6 +204,28 @@ fn a_window_is_bound_used_rebound_and_ended() {
     }
     rmr.free().unwrap();
     b.lmr.free().unwrap();
+}
+
+#[test]
+fn a_bind_names_its_window_after_binds_nobody_was_told_of() {
+    for max_request_dtos in [4, 40] {
+        let (a, _b) = connected_with(EpAttr { max_request_dtos, ..EpAttr::default() });
+        let [quiet, told] = [(); 2].map(|()| a.ia.rmr_create(&a.pz).unwrap());
+        let bind = |rmr: &Rmr, cookie, flags| {
+            let base = a.lmr.memory().addr();
+            rmr.bind(Some(&a.lmr), base, 8, Privileges::REMOTE_READ, &a.ep, cookie, flags).unwrap();
+        };
+        for round in 0..50 {
+            (0..round % 3).for_each(|_| bind(&quiet, 1, CompletionFlags::SUPPRESS));
+            bind(&told, round, NONE);
+            match a.event(&a.dto).data {
+                EventData::RmrBind { rmr, cookie, status: DtoStatus::Success } => {
+                    assert_eq!((rmr, cookie), (told.id(), round));
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
 }
 
 #[test]

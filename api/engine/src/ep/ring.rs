@@ -40,8 +40,8 @@ pub(crate) struct WorkRing {
     quiet: u32,
     /// How many of those were posted last, without another between.
     run: AtomicU32,
-    /// The windows of the binds among it, oldest first.
-    binds: Mutex<VecDeque<ObjectId>>,
+    /// The windows of the binds among it by their tokens, oldest first. Of a bind nobody was told of it stays a while.
+    binds: Mutex<VecDeque<(u32, ObjectId)>>,
 }
 
 #[derive(Default)]
@@ -70,7 +70,13 @@ impl WorkRing {
 
     /// Producer: the bind about to be pushed is of this window.
     pub(crate) fn push_bind(&self, rmr: ObjectId) {
-        self.binds.lock().push_back(rmr);
+        let mut binds = self.binds.lock();
+        // The consumer may be making the event of the one it took out last.
+        let last = self.completed.load(Ordering::Acquire).wrapping_sub(1);
+        while binds.front().is_some_and(|(token, _)| is_before(*token, last)) {
+            binds.pop_front();
+        }
+        binds.push_back((self.posted.load(Ordering::Relaxed), rmr));
     }
 
     /// Producer: takes back the last [`WorkRing::push_bind`].
@@ -80,7 +86,19 @@ impl WorkRing {
 
     /// Consumer: the window of the bind that was just taken out.
     fn pop_bind(&self) -> ObjectId {
-        self.binds.lock().pop_front().unwrap_or(ObjectId(0))
+        let last = self.completed.load(Ordering::Relaxed).wrapping_sub(1);
+        let mut binds = self.binds.lock();
+        while binds.front().is_some_and(|(token, _)| is_before(*token, last)) {
+            binds.pop_front();
+        }
+        match binds.front() {
+            Some((token, rmr)) if *token == last => {
+                let rmr = *rmr;
+                binds.pop_front();
+                rmr
+            }
+            _ => ObjectId(0),
+        }
     }
 
     /// Work not yet completed.
@@ -233,6 +251,11 @@ impl WorkRing {
     pub(crate) fn is_past(&self, mark: u32) -> bool {
         (self.completed.load(Ordering::Acquire).wrapping_sub(mark) as i32) >= 0
     }
+}
+
+/// Whether a token was given out before another, neither long ago.
+fn is_before(token: u32, other: u32) -> bool {
+    (token.wrapping_sub(other) as i32) < 0
 }
 
 /// Work being taken out of a ring by its consumer.
