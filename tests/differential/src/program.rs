@@ -7,7 +7,13 @@ pub const PLACES: usize = 4;
 /// Protection zones of an adapter.
 pub const ZONES: u8 = 2;
 /// Dispatchers of an adapter, by what they were made for.
-pub const EVDS: [Evd; 5] = [Evd::Dto, Evd::Dto, Evd::Both, Evd::Connection, Evd::Requests];
+pub const EVDS: [Evd; 5] = [Evd::Dto, Evd::Binds, Evd::Both, Evd::Connection, Evd::Requests];
+/// Memory windows of an adapter.
+pub const WINDOWS: usize = 2;
+/// As the region of a remote segment: this and those after it are windows, under the context they were bound with last.
+pub const WINDOW: u8 = 10;
+/// The same windows under the context before.
+pub const STALE: u8 = WINDOW + WINDOWS as u8;
 /// Bytes of each region.
 pub const REGION: u32 = 4096;
 /// Requests of private data of this length mean one byte more than is allowed.
@@ -18,7 +24,9 @@ pub const TOO_LONG: u16 = u16::MAX;
 pub enum Evd {
     /// Completions.
     Dto,
-    /// Completions and connection events.
+    /// Completions, those of binds too.
+    Binds,
+    /// All of these and connection events.
     Both,
     /// Connection events.
     Connection,
@@ -127,6 +135,27 @@ pub enum Step {
         far: Far,
         atomic: Atomic,
         flags: u32,
+    },
+    /// Binds a window of the side of the endpoint; to nothing with a length of 0.
+    Bind {
+        place: u8,
+        window: u8,
+        range: Range,
+        flags: u32,
+    },
+    WindowCreate {
+        side: u8,
+        window: u8,
+        zone: u8,
+    },
+    WindowFree {
+        side: u8,
+        window: u8,
+    },
+    /// Frees a region that a window is bound to, which is refused.
+    FreeRegion {
+        side: u8,
+        region: u8,
     },
     /// Makes a shared receive queue; one that was there stays, with the endpoints that use it.
     QueueCreate {
@@ -287,7 +316,17 @@ pub enum Atomic {
     Swap { expected: u64, swap: u64 },
 }
 
-/// A remote segment: a region of the adapter the endpoint is connected to.
+/// What a window is bound to, and the remote rights it gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields are what they are called")]
+pub struct Range {
+    pub region: u8,
+    pub offset: u32,
+    pub len: u32,
+    pub rights: u32,
+}
+
+/// A remote segment: a region of the adapter the endpoint is connected to, or a window of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields are what they are called")]
 pub struct Far {

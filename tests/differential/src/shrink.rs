@@ -77,6 +77,10 @@ fn plainer(step: &Step) -> Option<Step> {
     let mut step = step.clone();
     match &mut step {
         Step::Send { immediate, .. } | Step::Write { immediate, .. } => immediate.take().map(|_| step),
+        Step::Bind { flags, .. } if *flags != 0 => {
+            *flags = 0;
+            Some(step)
+        }
         Step::Create { shared, .. } => std::mem::take(shared).then_some(step),
         _ => None,
     }

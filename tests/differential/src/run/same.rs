@@ -48,6 +48,22 @@ impl Run<'_> {
         }
     }
 
+    pub(super) fn same_windows(&self, side: usize) -> Seen {
+        let half = &self.world.sides[side];
+        for (number, it) in self.model.sides[side].windows.iter().enumerate() {
+            let (Some(bound), true, Some(window)) = (it.bound, it.is_certain(), &half.windows[number]) else {
+                // What an unbound one says is not defined.
+                continue;
+            };
+            let param = window.rmr.query().map_err(|error| error.to_string())?;
+            let range = half.regions[usize::from(bound.region)].triplet(bound.offset.into(), bound.len);
+            if param.range != Some(range) || param.privileges.bits() != bound.rights {
+                return Err(format!("window {number} at side {side} says {param:?} instead of {bound:?}"));
+            }
+        }
+        Ok(())
+    }
+
     pub(super) fn same_queue(&self, index: usize) -> Seen {
         let param = self.world.queues[index].query().map_err(|error| error.to_string())?;
         let it = &self.model.queues[index];

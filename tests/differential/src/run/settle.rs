@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use dat_types::{AsyncReason, EpState, Event, EventData, ObjectId};
+use dat_types::{AsyncReason, DtoOperation, EpState, Event, EventData, ObjectId};
 
 use super::{Run, Seen};
 use crate::expect::{Completion, Expected, Stream, What};
-use crate::model::private_data;
+use crate::model::{Endpoint, private_data};
 
 impl Run<'_> {
     /// Waits for everything the model expects, and looks that nothing else is there.
@@ -70,6 +70,7 @@ impl Run<'_> {
                 let stream = if dto.operation.is_receive() { Stream::Recv } else { Stream::Request };
                 self.matches(dto.ep, stream, evd, event)
             }
+            EventData::RmrBind { rmr, cookie, .. } => self.bound(*rmr, *cookie, evd, event),
             EventData::Connection { ep, .. } => self.matches(*ep, Stream::Connection, evd, event),
             EventData::ConnectionRequest { conn_qual, cr, service_point } => {
                 let number = self.world.sides[side].asked.len();
@@ -113,9 +114,26 @@ impl Run<'_> {
     }
 
     pub(super) fn matches(&mut self, id: ObjectId, stream: Stream, evd: u8, event: &Event) -> Seen {
-        let Some(index) = self.world.eps.iter().position(|ep| ep.id() == id) else {
-            return Err(format!("an event of an endpoint nobody made: {:?}", event.data));
-        };
+        match self.world.eps.iter().position(|ep| ep.id() == id) {
+            Some(index) => self.matches_at(index, stream, evd, event),
+            None => Err(format!("an event of an endpoint nobody made: {:?}", event.data)),
+        }
+    }
+
+    /// The event of a bind names the window: the endpoint is the one that must tell of this bind next.
+    fn bound(&mut self, rmr: ObjectId, cookie: u64, evd: u8, event: &Event) -> Seen {
+        let next = |what: &What| matches!(what, What::Dto(next) if next.cookie == cookie && next.operation == DtoOperation::BindMw);
+        let requests = |ep: &Endpoint| ep.expected[Stream::Request as usize].front().cloned();
+        let index = self.model.eps.iter().position(|ep| requests(ep).is_some_and(|event| next(&event.what)));
+        match index {
+            Some(index) if self.world.binds.get(&cookie) == Some(&rmr) => {
+                self.matches_at(index, Stream::Request, evd, event)
+            }
+            _ => Err(format!("the end of a bind that is not to end now, or another's: {:?}", event.data)),
+        }
+    }
+
+    fn matches_at(&mut self, index: usize, stream: Stream, evd: u8, event: &Event) -> Seen {
         let ep = &mut self.model.eps[index];
         let Some(next) = ep.expected[stream as usize].pop_front() else {
             return Err(format!(
@@ -148,7 +166,7 @@ impl Run<'_> {
 
 fn fits(next: &Expected, data: &EventData) -> bool {
     match (&next.what, data) {
-        (What::Dto(want), EventData::Dto(dto)) => {
+        (What::Dto(want), EventData::Dto(dto)) if want.operation != DtoOperation::BindMw => {
             let as_wanted = if dto.status.is_success() {
                 dto.operation == want.operation
                     && dto.length == want.length
@@ -160,6 +178,9 @@ fn fits(next: &Expected, data: &EventData) -> bool {
             (want.shared.is_some() || dto.cookie == want.cookie)
                 && want.statuses.contains(&dto.status)
                 && as_wanted
+        }
+        (What::Dto(want), EventData::RmrBind { cookie, status, .. }) => {
+            want.operation == DtoOperation::BindMw && want.cookie == *cookie && want.statuses.contains(status)
         }
         (What::Connection { kinds, data }, EventData::Connection { kind, private_data, .. }) => {
             kinds.contains(kind) && private_data[..] == data[..]

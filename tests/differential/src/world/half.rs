@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use dat_engine::{Cr, Ep, Ia, IaOptions, Lmr, Psp, Pz, Rsp};
+use dat_engine::{Cr, Ep, Ia, IaOptions, Lmr, Psp, Pz, Rmr, Rsp};
 use dat_types::{
     CloseFlags, EvdFlags, LmrTriplet, ObjectId, Privileges, ProviderAttr, PspFlags, ReturnType, RmrTriplet,
 };
@@ -11,7 +11,9 @@ use dat_types::{
 use super::Result;
 use crate::model::Goal;
 use crate::model::memory::{REGIONS, initial};
-use crate::program::{EVDS, Evd, Far, POINTS, Point, REGION, Segment, Target, UNKNOWN, ZONES};
+use crate::program::{
+    EVDS, Evd, Far, POINTS, Point, REGION, STALE, Segment, Target, UNKNOWN, WINDOW, WINDOWS, ZONES,
+};
 use crate::run::Subject;
 
 /// Room in every dispatcher: more than a program can have outstanding.
@@ -27,6 +29,7 @@ pub(crate) struct Half {
     pub(crate) zones: Vec<Pz>,
     pub(crate) evds: Vec<dat_engine::Evd>,
     pub(crate) regions: Vec<Lmr>,
+    pub(crate) windows: [Option<Window>; WINDOWS],
     pub(crate) asked: Vec<Cr>,
     pub(super) decided: Vec<Cr>,
     pub(super) psps: [Option<Psp>; POINTS],
@@ -43,6 +46,14 @@ pub(super) fn says(attr: &ProviderAttr, name: &str) -> bool {
     attr.provider_specific.iter().any(|(known, value)| known == name && value == "TRUE")
 }
 
+/// A memory window, with the contexts it was bound under last and before.
+pub(crate) struct Window {
+    pub(crate) rmr: Rmr,
+    pub(super) contexts: [u32; 2],
+    /// The region it was bound to last.
+    pub(super) region: u8,
+}
+
 impl Half {
     pub(super) fn open(subject: &Subject, side: usize) -> std::result::Result<Half, String> {
         let device = subject.plugin.open(&subject.config).map_err(|failure| failure.to_string())?;
@@ -55,7 +66,8 @@ impl Half {
         let zones: Vec<Pz> = (0..ZONES).map(|_| ia.pz_create()).collect::<Result<_>>()?;
         let kind = |evd: &Evd| match evd {
             Evd::Dto => EvdFlags::DTO,
-            Evd::Both => EvdFlags::DTO | EvdFlags::CONNECTION,
+            Evd::Binds => EvdFlags::DTO | EvdFlags::RMR_BIND,
+            Evd::Both => EvdFlags::DTO | EvdFlags::RMR_BIND | EvdFlags::CONNECTION,
             Evd::Connection => EvdFlags::CONNECTION,
             Evd::Requests => EvdFlags::CR,
         };
@@ -76,8 +88,20 @@ impl Half {
         let (asked, decided) = (Vec::new(), Vec::new());
         let (psps, ports) = (Default::default(), [NOBODY; POINTS]);
         let (rsp, reserved_port) = (None, NOBODY);
-        let mut half =
-            Half { zones, evds, regions, asked, decided, psps, ports, rsp, reserved_port, address, ia };
+        let mut half = Half {
+            zones,
+            evds,
+            regions,
+            windows: Default::default(),
+            asked,
+            decided,
+            psps,
+            ports,
+            rsp,
+            reserved_port,
+            address,
+            ia,
+        };
         half.listen(Point::First)?;
         Ok(half)
     }
@@ -154,9 +178,17 @@ impl Half {
         }
     }
 
-    pub(super) fn far(&self, Far { region, offset, len }: Far) -> RmrTriplet {
-        match region {
+    pub(super) fn far(&self, Far { region: number, offset, len }: Far) -> RmrTriplet {
+        match number {
             UNKNOWN => RmrTriplet { address: 4096, length: len, context: 0xDEAD_0003 },
+            WINDOW.. => {
+                let window = self.windows[usize::from(number - WINDOW) % WINDOWS].as_ref();
+                let (contexts, region) =
+                    window.map_or(([0; 2], 0), |window| (window.contexts, window.region));
+                let known = self.regions[usize::from(region)].remote_triplet(offset.into(), len);
+                let context = contexts[usize::from(number >= STALE)];
+                RmrTriplet { context: if context == 0 { 0xDEAD_0003 } else { context }, ..known }
+            }
             region => self.regions[usize::from(region)].remote_triplet(offset.into(), len),
         }
     }
@@ -169,6 +201,10 @@ impl Half {
         }
         for psp in self.psps.iter_mut().filter_map(Option::take) {
             ending("freeing the service point at the end", psp.free())?;
+        }
+        for window in self.windows.iter_mut().filter_map(Option::take) {
+            // It may be gone already.
+            let _ = window.rmr.free();
         }
         self.regions.iter().try_for_each(|lmr| ending("freeing a region at the end", lmr.free()))?;
         self.zones.iter().try_for_each(|pz| ending("freeing a zone at the end", pz.free()))?;

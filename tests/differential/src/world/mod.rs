@@ -3,22 +3,30 @@
 mod attributes;
 mod half;
 
+use std::collections::BTreeMap;
+
 use dat_engine::{ConnectOptions, Cr, CrParam, Ep, EpMask, EpModify, Pz, Srq};
-use dat_types::{CloseFlags, CompletionFlags, ConnectFlags, Error, Event, ObjectId, Qos, SrqAttr};
+use dat_types::{
+    CloseFlags, CompletionFlags, ConnectFlags, EpState, Error, Event, ObjectId, Privileges, Qos, SrqAttr,
+};
 
 use crate::model::{Limits, private_data};
-use crate::program::{Atomic, FOREIGN, Far, Shape, Step, TOO_LONG, Target, side_of};
+use crate::program::{Atomic, FOREIGN, Far, Range, Shape, Step, TOO_LONG, Target, side_of};
 use crate::run::Subject;
 pub(crate) use attributes::attrs_of;
 use attributes::{attributes, timeout};
 pub(crate) use half::Half;
-use half::says;
+use half::{Window, says};
 
 pub(crate) struct World {
     pub(crate) sides: [Half; 2],
     /// In the order of the model's.
     pub(crate) eps: Vec<Ep>,
     pub(crate) queues: Vec<Srq>,
+    /// The window of each bind, by its cookie.
+    pub(crate) binds: BTreeMap<u64, ObjectId>,
+    /// What was wrong with what a call gave.
+    pub(crate) wrong: Option<String>,
     limits: Limits,
 }
 
@@ -45,6 +53,7 @@ impl World {
         let half = |side| Half::open(subject, side);
         let sides = [half(0)?, half(1)?];
         let attr = sides[0].ia.provider_query().map_err(|error| error.to_string())?;
+        let windows = sides[0].ia.query().map_err(|error| error.to_string())?.max_rmrs > 0;
         let says = |name: &str| says(&attr, name);
         let limits = Limits {
             private_data: attr.max_private_data_size as usize,
@@ -52,8 +61,9 @@ impl World {
             atomics: says("DAT_IB_FETCH_AND_ADD") && says("DAT_IB_CMP_AND_SWAP"),
             queues: attr.srq_supported,
             queue_zones: attr.srq_ep_pz_difference_supported,
+            windows,
         };
-        Ok(World { sides, eps: Vec::new(), queues: Vec::new(), limits })
+        Ok(World { sides, eps: Vec::new(), queues: Vec::new(), binds: BTreeMap::new(), wrong: None, limits })
     }
 
     pub(crate) fn limits(&self) -> Limits {
@@ -64,6 +74,28 @@ impl World {
     pub(crate) fn perform(&mut self, step: &Step, places: &Places) -> Result {
         match step {
             Step::Create { place, shape, .. } => self.create(side_of(*place), shape, places.queue),
+            Step::WindowCreate { side, window, zone } => {
+                let side = usize::from(*side);
+                let rmr = self.sides[side].ia.rmr_create(self.zone(side, *zone))?;
+                let at = &mut self.sides[side].windows[usize::from(*window)];
+                // The context of the one before is as dead as that.
+                let contexts = at.as_ref().map_or([0; 2], |before| before.contexts);
+                *at = Some(Window { rmr, contexts, region: 0 });
+                Ok(())
+            }
+            Step::WindowFree { side, window } => {
+                match &self.sides[usize::from(*side)].windows[usize::from(*window)] {
+                    Some(window) => window.rmr.free(),
+                    None => Ok(()),
+                }
+            }
+            Step::FreeRegion { side, region } => {
+                self.sides[usize::from(*side)].regions[usize::from(*region)].free()
+            }
+            Step::Bind { window, range, flags, .. } => match places.ep {
+                Some(ep) => self.bind(ep, places, usize::from(*window), *range, *flags),
+                None => Ok(()),
+            },
             Step::QueueCreate { side, zone, recvs, segments, mark } => {
                 let side = usize::from(*side);
                 let attr = SrqAttr { max_recv_dtos: *recvs, max_recv_iov: *segments, low_watermark: *mark };
@@ -195,6 +227,25 @@ impl World {
             }
             _ => ep.query().map(|_| ()),
         }
+    }
+
+    fn bind(&mut self, ep: usize, places: &Places, window: usize, range: Range, flags: u32) -> Result {
+        let (half, ep) = (&mut self.sides[places.side], &self.eps[ep]);
+        let Some(at) = half.windows[window].as_mut() else { return Ok(()) };
+        let flushed = ep.state() == EpState::Disconnected;
+        let region = &half.regions[usize::from(range.region)];
+        let address = region.triplet(range.offset.into(), range.len).address;
+        let rights = Privileges::from_bits_retain(range.rights);
+        let flags = CompletionFlags::from_bits_retain(flags);
+        self.binds.insert(places.cookie, at.rmr.id());
+        let context = at.rmr.bind(Some(region), address, range.len, rights, ep, places.cookie, flags)?;
+        if range.len > 0 && !flushed {
+            if context == 0 || at.contexts.contains(&context) {
+                self.wrong = Some(format!("context {context:#x} after {:x?}", at.contexts));
+            }
+            (at.contexts, at.region) = ([context, at.contexts[0]], range.region);
+        }
+        Ok(())
     }
 
     fn on_queue(&self, step: &Step, side: usize, queue: &Srq, places: &Places) -> Result {
