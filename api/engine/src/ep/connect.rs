@@ -318,7 +318,7 @@ impl EpInner {
         for (index, (evd, ring, limit, srq)) in directions.into_iter().enumerate() {
             let Some(evd) = evd else { continue };
             let mut core = evd.0.core.lock();
-            numbers[index] = core.attach(Feeder::new(self.clone(), ring, srq, attempt, limit));
+            numbers[index] = core.attach(Feeder { ep: self.clone(), ring, srq, attempt, limit });
             if core.is_overcommitted() {
                 eager = true;
                 drop(core);

@@ -46,8 +46,6 @@ pub(super) struct PostSide {
     pub(super) eager: bool,
     pub(super) freed: bool,
     state: EpState,
-    /// Requests may be posted, and are not flushed.
-    open: bool,
     pub(super) request: Verdict,
     pub(super) recv: Verdict,
     pub(super) limits: Limits,
@@ -99,7 +97,6 @@ impl PostSide {
             eager: false,
             freed: false,
             state,
-            open: false,
             request: verdict(Operation::PostRequest, state),
             recv: verdict(Operation::PostRecv, state),
             limits: Limits {
@@ -114,7 +111,6 @@ impl PostSide {
             stored: Vec::new(),
         };
         side.configure(attr, wiring);
-        side.enter(state);
         side
     }
 
@@ -145,7 +141,6 @@ impl PostSide {
     pub(super) fn enter(&mut self, state: EpState) {
         self.state = state;
         self.request = verdict(Operation::PostRequest, state);
-        self.open = matches!(self.request, Verdict::Ok);
         self.recv = verdict(Operation::PostRecv, state);
         self.requests.set_draining(state == EpState::DisconnectPending);
     }
@@ -196,12 +191,6 @@ impl PostSide {
     ) -> std::result::Result<Segment, SpanError> {
         let domain = self.domain.ok_or(SpanError::Domain)?;
         self.spans.segment(triplet.context, triplet.address, triplet.length, domain, access)
-    }
-
-    /// The same for the short way: without a word about why there is none.
-    #[inline(always)]
-    fn find(&self, triplet: &LmrTriplet, access: Access) -> Option<Segment> {
-        self.spans.find(triplet.context, triplet.address, triplet.length, self.domain?, access)
     }
 
     /// Registered segments for what the consumer named; empty ones are left out. Gives the total length.
@@ -268,19 +257,6 @@ const READ: Kind = Kind {
     access: Access::LOCAL_WRITE,
     flags: REQUEST_FLAGS,
 };
-
-impl Asked<'_> {
-    /// Lengths, once the local one is known.
-    #[inline(always)]
-    fn check(&self, side: &PostSide, total: u64) -> Result<()> {
-        let send = self.kind.operation == DtoOperation::Send;
-        let most = if send { side.limits.message } else { side.limits.rdma };
-        if total > most {
-            return Err(too_long(self.kind.call, total, most));
-        }
-        if send { Ok(()) } else { check_lengths(self.kind, total, self.remote, side.limits.reads) }
-    }
-}
 
 impl Ep {
     /// `dat_ep_post_send`. The segments may be forgotten on return; their memory belongs to the provider until the
@@ -350,29 +326,24 @@ impl EpInner {
         side.check_state(self, call)?;
         // Made where it is used, or it would be put into memory on the short way too.
         let asked = || Asked { kind, cookie, remote, flags, immediate };
-        if let [single] = *iov
-            && single.length != 0
-            && !side.requests.is_full()
-            && let Some(one) = side.find(&single, kind.access)
-        {
-            return self.submit_asked(side, asked(), std::slice::from_ref(&one), single.length.into());
+        match iov {
+            [single] if single.length != 0 => {
+                let one = side.segment(single, kind.access).map_err(|e| span_error(call, e))?;
+                self.submit_asked(side, asked(), std::slice::from_ref(&one), single.length.into())
+            }
+            _ => self.post_request_of_many(side, asked(), iov),
         }
-        self.post_request_of_many(side, asked(), iov)
     }
 
-    /// Of any number of segments, without room, or with a segment that is refused. Apart, because it needs room on the stack
-    /// that a request of one does not, and may take the lock again.
+    /// Of any number of segments. Apart, because it needs room on the stack that a request of one does not.
     #[inline(never)]
     fn post_request_of_many(&self, side: PostGuard<'_>, asked: Asked<'_>, iov: &[LmrTriplet]) -> Result<()> {
         let mut segments = Segments::new();
         let total = side.resolve(iov, asked.kind.access, &mut segments);
         let total = total.map_err(|e| span_error(asked.kind.call, e))?;
-        asked.check(&side, total)?;
-        let side = self.with_room(side, asked.kind.call)?;
         self.submit_asked(side, asked, &segments, total)
     }
 
-    /// There is room in the ring.
     #[inline(always)]
     fn submit_asked(
         &self,
@@ -381,31 +352,42 @@ impl EpInner {
         segments: &[Segment],
         total: u64,
     ) -> Result<()> {
-        asked.check(&side, total)?;
         let Asked { kind, cookie, remote, flags, immediate } = asked;
         let call = kind.call;
+        let most = match kind.operation {
+            DtoOperation::Send => side.limits.message,
+            _ => side.limits.rdma,
+        };
+        if total > most {
+            return Err(too_long(call, total, most));
+        }
         let mut target = Remote { addr: remote.address, rkey: remote.context, len: 0 };
-        if kind.operation == DtoOperation::RdmaRead {
-            target.len = remote.length;
+        if kind.operation != DtoOperation::Send {
+            check_lengths(kind, total, remote, side.limits.reads)?;
+            if kind.operation == DtoOperation::RdmaRead {
+                target.len = remote.length;
+            }
         }
         let wire = wire_flags(flags);
-        self.hand_over(
-            side,
-            call,
-            Work { cookie, operation: kind.operation, flags },
-            |channel, token, quiet| {
-                let status =
-                    channel.post_imm(kind.opcode, wire | quiet, token, segments, total, target, immediate);
-                if status.0 >= 0 {
-                    self.counts.posted.add(kind.operation, 1, total);
-                }
-                status
-            },
-        )
+        self.submit(side, call, Work { cookie, operation: kind.operation, flags }, |channel, token, quiet| {
+            let status =
+                channel.post_imm(kind.opcode, wire | quiet, token, segments, total, target, immediate);
+            if status.0 >= 0 {
+                self.counts.posted.add(kind.operation, 1, total);
+            }
+            status
+        })
     }
 
-    /// The post side with room for a request.
-    fn with_room<'a>(&'a self, mut side: PostGuard<'a>, call: &'static str) -> Result<PostGuard<'a>> {
+    /// Takes a checked request into the ring and has `post` hand it to the provider.
+    #[inline(always)]
+    pub(super) fn submit<'a>(
+        &'a self,
+        mut side: PostGuard<'a>,
+        call: &'static str,
+        work: Work,
+        post: impl FnOnce(&Channel, u64, PostFlag) -> Status,
+    ) -> Result<()> {
         if side.requests.is_full() {
             drop(side);
             self.make_room();
@@ -414,32 +396,8 @@ impl EpInner {
                 return Err(full(call));
             }
         }
-        Ok(side)
-    }
-
-    /// Takes a checked request into the ring and has `post` hand it to the provider.
-    pub(super) fn submit<'a>(
-        &'a self,
-        side: PostGuard<'a>,
-        call: &'static str,
-        work: Work,
-        post: impl FnOnce(&Channel, u64, PostFlag) -> Status,
-    ) -> Result<()> {
-        let side = self.with_room(side, call)?;
-        self.hand_over(side, call, work, post)
-    }
-
-    /// [`EpInner::submit`], when there is room.
-    #[inline(always)]
-    fn hand_over<'a>(
-        &'a self,
-        side: PostGuard<'a>,
-        call: &'static str,
-        work: Work,
-        post: impl FnOnce(&Channel, u64, PostFlag) -> Status,
-    ) -> Result<()> {
         let (token, silent) = side.requests.push_request(work);
-        if !side.open && matches!(side.request, Verdict::Flush) {
+        if matches!(side.request, Verdict::Flush) {
             return if side.flush_now(self, true) { Ok(()) } else { Err(full(call)) };
         }
         let Some(channel) = &side.channel else {
@@ -471,7 +429,8 @@ impl EpInner {
             return Err(error::forked(CALL));
         }
         let side = self.post.lock();
-        if !flags.is_empty() && !side.takes_recv_flags(flags) {
+        let unsignalled = side.recvs.mode == CompletionFlags::UNSIGNALLED;
+        if !(flags.is_empty() || (unsignalled && flags == CompletionFlags::UNSIGNALLED)) {
             return Err(side.unless_freed(self, CALL, bad_flags(CALL, flags)));
         }
         if iov.len() > side.limits.recv_iov as usize {
@@ -481,30 +440,41 @@ impl EpInner {
         if side.freed || side.shared {
             return Err(self.recv_refused(CALL, &side));
         }
-        if let [single] = *iov
-            && single.length != 0
-            && !side.recvs.is_full()
-            && let Some(one) = side.find(&single, Access::LOCAL_WRITE)
-        {
-            let (one, total) = (std::slice::from_ref(&one), single.length.into());
-            return self.hand_over_receive(side, (cookie, flags), iov, one, total);
+        let work = Work { cookie, operation: DtoOperation::Receive, flags };
+        match iov {
+            [single] if single.length != 0 => {
+                let one = side.segment(single, Access::LOCAL_WRITE).map_err(|e| span_error(CALL, e))?;
+                self.submit_receive(side, work, iov, std::slice::from_ref(&one), single.length.into())
+            }
+            _ => self.post_receive_of_many(side, work, iov),
         }
-        self.post_receive_of_many(side, cookie, flags, iov)
     }
 
-    /// The rest: see [`EpInner::post_request_of_many`].
+    /// Of any number of segments. Apart, because it needs room on the stack that a receive of one does not.
     #[inline(never)]
-    fn post_receive_of_many<'a>(
-        self: &'a Arc<EpInner>,
-        mut side: PostGuard<'a>,
-        cookie: u64,
-        flags: CompletionFlags,
+    fn post_receive_of_many(
+        self: &Arc<EpInner>,
+        side: PostGuard<'_>,
+        work: Work,
         iov: &[LmrTriplet],
     ) -> Result<()> {
         const CALL: &str = "dat_ep_post_recv";
         let mut segments = Segments::new();
         let total = side.resolve(iov, Access::LOCAL_WRITE, &mut segments);
-        let total = total.map_err(|e| span_error(CALL, e))?;
+        self.submit_receive(side, work, iov, &segments, total.map_err(|e| span_error(CALL, e))?)
+    }
+
+    /// Takes a checked receive into the ring and hands it to the provider.
+    #[inline(always)]
+    fn submit_receive<'a>(
+        self: &'a Arc<EpInner>,
+        mut side: PostGuard<'a>,
+        work: Work,
+        iov: &[LmrTriplet],
+        segments: &[Segment],
+        total: u64,
+    ) -> Result<()> {
+        const CALL: &str = "dat_ep_post_recv";
         if side.recvs.is_full() {
             drop(side);
             self.make_room();
@@ -513,26 +483,18 @@ impl EpInner {
                 return Err(full(CALL));
             }
         }
-        self.hand_over_receive(side, (cookie, flags), iov, &segments, total)
-    }
-
-    /// Takes a checked receive into the ring, which has room, and hands it to the provider.
-    #[inline(always)]
-    fn hand_over_receive(
-        self: &Arc<EpInner>,
-        side: PostGuard<'_>,
-        (cookie, flags): (u64, CompletionFlags),
-        iov: &[LmrTriplet],
-        segments: &[Segment],
-        total: u64,
-    ) -> Result<()> {
-        const CALL: &str = "dat_ep_post_recv";
-        let token = side.recvs.push(Work { cookie, operation: DtoOperation::Receive, flags });
+        let token = side.recvs.push(work);
         if matches!(side.recv, Verdict::Flush) {
             return if side.flush_now(self, false) { Ok(()) } else { Err(full(CALL)) };
         }
         let Some(channel) = &side.channel else {
-            self.store_receive(side, Stored { token, segments: iov.to_vec() }, total);
+            side.stored.push(Stored { token, segments: iov.to_vec() });
+            self.counts.posted.add(DtoOperation::Receive, 1, total);
+            let marked = side.recvs.outstanding() > side.soft_mark;
+            drop(side);
+            if marked {
+                self.check_marks();
+            }
             return Ok(());
         };
         let status = channel.post_recv(PostFlag::NONE, token.into(), segments, total);
@@ -545,19 +507,6 @@ impl EpInner {
             self.check_marks();
         }
         Ok(())
-    }
-
-    /// Keeps a receive until there is a channel.
-    #[cold]
-    #[inline(never)]
-    fn store_receive(self: &Arc<EpInner>, mut side: PostGuard<'_>, stored: Stored, total: u64) {
-        side.stored.push(stored);
-        self.counts.posted.add(DtoOperation::Receive, 1, total);
-        let marked = side.recvs.outstanding() > side.soft_mark;
-        drop(side);
-        if marked {
-            self.check_marks();
-        }
     }
 
     /// Takes completions the provider has, so that work that is done leaves the rings.
@@ -612,12 +561,6 @@ impl PostSide {
         Ok(())
     }
 
-    /// Whether a receive may be posted with flags, that is with the one that the endpoint's attributes allow.
-    #[cold]
-    fn takes_recv_flags(&self, flags: CompletionFlags) -> bool {
-        flags == CompletionFlags::UNSIGNALLED && self.recvs.mode == CompletionFlags::UNSIGNALLED
-    }
-
     /// A bad handle comes before everything else (contract rule R-1).
     #[cold]
     pub(super) fn unless_freed(&self, ep: &EpInner, call: &'static str, error: Error) -> Error {
@@ -630,7 +573,7 @@ impl PostSide {
     #[inline(always)]
     fn check_state(&self, ep: &EpInner, call: &'static str) -> Result<()> {
         match self.request {
-            _ if self.open => Ok(()),
+            Verdict::Ok => Ok(()),
             Verdict::Flush if !self.freed => Ok(()),
             _ => Err(ep.post_refused(call, self)),
         }

@@ -293,12 +293,12 @@ impl Drop for Taking<'_> {
 
 #[inline(always)]
 fn operation(value: u32) -> DtoOperation {
-    OPERATIONS[value as usize % OPERATIONS.len()]
+    OPERATIONS.get(value as usize).copied().unwrap_or(DtoOperation::Receive)
 }
 
 /// What a slot's low byte says. A table, because the branches of a `match` would be guessed wrong where operations
-/// alternate; longer than it need be, so that finding a place in it takes no comparison.
-const OPERATIONS: [DtoOperation; 16] = {
+/// alternate.
+const OPERATIONS: [DtoOperation; 12] = {
     let posted = [
         DtoOperation::Send,
         DtoOperation::RdmaWrite,
@@ -308,7 +308,7 @@ const OPERATIONS: [DtoOperation; 16] = {
         DtoOperation::FetchAdd,
         DtoOperation::CmpSwap,
     ];
-    let mut table = [DtoOperation::Receive; 16];
+    let mut table = [DtoOperation::Receive; 12];
     let mut at = 0;
     while at < posted.len() {
         table[posted[at] as usize] = posted[at];

@@ -1,6 +1,5 @@
 //! What is behind a dispatcher's lock: queued events, and the way from a provider's completions to events.
 
-use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -109,8 +108,6 @@ pub(crate) struct Feeder {
     /// The connection attempt it belongs to.
     pub(crate) attempt: u64,
     pub(crate) limit: u32,
-    /// See [`Feeder::is_plain`].
-    plain: Cell<bool>,
 }
 
 impl Core {
@@ -496,28 +493,10 @@ impl EvdInner {
 }
 
 impl Feeder {
-    pub(crate) fn new(
-        ep: Arc<EpInner>,
-        ring: Arc<WorkRing>,
-        srq: Option<Srq>,
-        attempt: u64,
-        limit: u32,
-    ) -> Feeder {
-        Feeder { ep, ring, srq, attempt, limit, plain: Cell::new(false) }
-    }
-
     /// Whether its successes are nothing but that, unless a disconnect waits for them.
     #[inline(always)]
     fn is_plain(&self) -> bool {
-        self.plain.get() || self.becomes_plain()
-    }
-
-    /// Once its connection attempt has come to something, it stays so.
-    #[cold]
-    #[inline(never)]
-    fn becomes_plain(&self) -> bool {
-        self.plain.set(self.srq.is_none() && self.ep.is_connected_or_over());
-        self.plain.get()
+        self.srq.is_none() && self.ep.is_connected_or_over()
     }
 }
 

@@ -30,9 +30,8 @@ pub enum SpanError {
     Access,
 }
 
-/// What the post path reads; one cache line. Written under the lock, read under `context` as a sequence check: it is that
-/// of no place like this one while the rest changes ([`nobody`]), and a value never comes back before 65,535 others used
-/// the place.
+/// What the post path reads; one cache line. Written under the lock, read under `context` as a sequence check: it is 0
+/// while the rest changes, and a value never comes back before 65,535 others used the place.
 #[derive(Default)]
 #[repr(align(64))]
 struct Entry {
@@ -44,41 +43,11 @@ struct Entry {
     domain: AtomicU32,
 }
 
-/// What was read of an [`Entry`].
-struct Row {
-    lkey: u32,
-    addr: u64,
-    len: u64,
-    access: Access,
-    domain: u32,
-}
-
-impl Row {
-    #[inline(always)]
-    fn holds(&self, addr: u64, len: u32) -> bool {
-        let offset = addr.wrapping_sub(self.addr);
-        len != 0 && offset <= self.len && self.len - offset >= u64::from(len)
-    }
-}
-
-impl Entry {
-    fn vacant(place: usize) -> Entry {
-        // The place in its chunk will do: chunks are of a power of two places.
-        Entry { context: AtomicU32::new(nobody(place)), ..Entry::default() }
-    }
-}
-
 #[derive(Default)]
 struct Control {
     owned: Vec<Option<Registration>>,
     generation: Vec<u16>,
     free: std::collections::VecDeque<usize>,
-}
-
-/// What a place without a registration has for a context: its index is another place's, so that whoever looks for a
-/// context, 0 included, does not find it there.
-fn nobody(index: usize) -> u32 {
-    index as u32 ^ 1
 }
 
 impl SpanTable {
@@ -105,9 +74,10 @@ impl SpanTable {
         let generation = control.generation[index].checked_add(1).unwrap_or(1);
         control.generation[index] = generation;
         let context = (generation as u32) << 16 | index as u32;
-        let chunk = self.chunks[index / CHUNK].get_or_init(|| Box::new(std::array::from_fn(Entry::vacant)));
+        let chunk =
+            self.chunks[index / CHUNK].get_or_init(|| Box::new(std::array::from_fn(|_| Entry::default())));
         let entry = &chunk[index % CHUNK];
-        entry.context.store(nobody(index), Ordering::Relaxed);
+        entry.context.store(0, Ordering::Relaxed);
         fence(Ordering::Release);
         entry.lkey.store(registration.keys().lkey, Ordering::Relaxed);
         entry.addr.store(registration.memory().addr(), Ordering::Relaxed);
@@ -128,7 +98,7 @@ impl SpanTable {
         }
         let registration = control.owned[index].take()?;
         if let Some(entry) = self.entry(context) {
-            entry.context.store(nobody(index), Ordering::Release);
+            entry.context.store(0, Ordering::Release);
         }
         control.free.push_back(index);
         Some(registration)
@@ -144,46 +114,30 @@ impl SpanTable {
         domain: u32,
         access: Access,
     ) -> Result<Segment, SpanError> {
-        self.find(context, addr, len, domain, access)
-            .ok_or_else(|| self.refusal(context, addr, len, domain, access))
-    }
-
-    /// The same for those who ask [`SpanTable::segment`] when there is none.
-    #[inline(always)]
-    pub fn find(&self, context: u32, addr: u64, len: u32, domain: u32, access: Access) -> Option<Segment> {
-        let row = self.read(context)?;
-        let allowed = row.domain == domain && row.holds(addr, len) && row.access.contains(access);
-        allowed.then_some(Segment { addr, len, lkey: row.lkey })
-    }
-
-    /// Why [`SpanTable::find`] found nothing.
-    #[cold]
-    fn refusal(&self, context: u32, addr: u64, len: u32, domain: u32, access: Access) -> SpanError {
-        match self.read(context) {
-            Some(row) if row.domain != domain => SpanError::Domain,
-            Some(row) if !row.holds(addr, len) => SpanError::Range,
-            Some(row) if !row.access.contains(access) => SpanError::Access,
-            // Nothing is wrong with what was registered just now; what was asked for was not there.
-            _ => SpanError::Unknown,
+        let entry = self.entry(context).ok_or(SpanError::Unknown)?;
+        if context == 0 || entry.context.load(Ordering::Acquire) != context {
+            return Err(SpanError::Unknown);
         }
-    }
-
-    /// What a live context stands for.
-    #[inline(always)]
-    fn read(&self, context: u32) -> Option<Row> {
-        let entry = self.entry(context)?;
-        if entry.context.load(Ordering::Acquire) != context {
-            return None;
-        }
-        let row = Row {
-            lkey: entry.lkey.load(Ordering::Relaxed),
-            addr: entry.addr.load(Ordering::Relaxed),
-            len: entry.len.load(Ordering::Relaxed),
-            access: Access(entry.access.load(Ordering::Relaxed)),
-            domain: entry.domain.load(Ordering::Relaxed),
-        };
+        let lkey = entry.lkey.load(Ordering::Relaxed);
+        let start = entry.addr.load(Ordering::Relaxed);
+        let room = entry.len.load(Ordering::Relaxed);
+        let allowed = Access(entry.access.load(Ordering::Relaxed));
+        let of_domain = entry.domain.load(Ordering::Relaxed);
         fence(Ordering::Acquire);
-        (entry.context.load(Ordering::Relaxed) == context).then_some(row)
+        if entry.context.load(Ordering::Relaxed) != context {
+            return Err(SpanError::Unknown);
+        }
+        if of_domain != domain {
+            return Err(SpanError::Domain);
+        }
+        let offset = addr.wrapping_sub(start);
+        if len == 0 || offset > room || room - offset < len as u64 {
+            return Err(SpanError::Range);
+        }
+        if !allowed.contains(access) {
+            return Err(SpanError::Access);
+        }
+        Ok(Segment { addr, len, lkey })
     }
 
     /// Whether `addr..addr + len` lies inside of registration `context`, whatever its domain and rights.
