@@ -57,6 +57,7 @@ impl Stretch {
     }
 
     /// The first `len` bytes, or all when there are fewer.
+    #[inline]
     pub fn first(&self, len: usize) -> Stretch {
         Stretch { addr: self.addr, len: self.len.min(len) }
     }

@@ -97,6 +97,8 @@ enum Glance {
     Nothing,
     /// There is a message, and nothing that comes first.
     Message,
+    /// A request may be complete, and there is nothing that comes first.
+    Done,
     /// [`Attached::poll`] is to be asked.
     Other,
 }
@@ -107,10 +109,17 @@ impl Attached {
     fn glance(&mut self) -> Glance {
         let (idle, done) = (self.idle, self.send && self.chan.tx_known());
         if self.recv && self.chan.rx_ready() {
-            // Right after something was found more than one message is likely, and the other direction may be first.
-            return if idle == 0 || done { Glance::Other } else { Glance::Message };
+            // Right after something was found more than one message is likely.
+            return match done {
+                true if self.send_first => Glance::Done,
+                false if idle != 0 => Glance::Message,
+                _ => Glance::Other,
+            };
         }
-        if done || idle & self.rare == self.rare && self.chan.tx_busy() {
+        if done {
+            return Glance::Done;
+        }
+        if idle & self.rare == self.rare && self.chan.tx_busy() {
             return Glance::Other;
         }
         self.idle = idle.wrapping_add(1);
@@ -118,6 +127,13 @@ impl Attached {
             std::hint::spin_loop();
         }
         Glance::Nothing
+    }
+
+    #[inline(always)]
+    fn found_first_done(&mut self) {
+        self.send_first = false;
+        self.set_look(SELDOM);
+        self.idle = 0;
     }
 
     #[inline(always)]
@@ -138,9 +154,7 @@ impl Attached {
         if self.send_first && self.chan.tx_known() {
             let got = self.chan.poll_send(out);
             if got > 0 {
-                self.send_first = false;
-                self.set_look(SELDOM);
-                self.idle = 0;
+                self.found_first_done();
                 return got;
             }
         }
@@ -343,6 +357,7 @@ impl Que {
         match one.glance() {
             Glance::Nothing => 0,
             Glance::Message => self.poll_message(list, out),
+            Glance::Done => self.poll_done(list, out),
             Glance::Other => self.poll_list(list, out),
         }
     }
@@ -369,6 +384,21 @@ impl Que {
                 1
             }
         }
+    }
+
+    /// The same, when a request of it may be complete.
+    #[inline(never)]
+    fn poll_done(&self, mut list: Guard<'_, List>, out: &mut [Completion]) -> usize {
+        let [one] = &mut list.active[..] else { return 0 };
+        let Some(place) = out.first_mut() else { return 0 };
+        if !one.chan.poll_done(place) {
+            return self.poll_list(list, out);
+        }
+        match one.send_first {
+            true => one.found_first_done(),
+            false => one.idle = 0,
+        }
+        1
     }
 
     #[inline(never)]

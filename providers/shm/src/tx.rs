@@ -239,7 +239,7 @@ impl Tx {
         if idle && request.opcode == Opcode::SEND && self.post_short(chan, link, request) {
             return Status::OK;
         }
-        if idle && request.opcode != Opcode::SEND && self.post_direct(chan, link, request) {
+        if idle && request.opcode != Opcode::SEND && self.post_another_direct(chan, link, request) {
             return Status::OK;
         }
         self.post_slowly(chan, link, request)

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use dat_plugin::{
-    AtomicRequest, BindRequest, Channel, ConnectParam, Event, EventKind, Failure, RecvRequest, Request,
-    Status,
+    AtomicRequest, BindRequest, Channel, ConnectParam, Event, EventKind, Failure, Opcode, RecvRequest,
+    Request, Status,
 };
 
 use super::{Attempt, Chan, End, Phase, SEND, ShmChannel};
@@ -157,13 +157,14 @@ impl Channel for ShmChannel {
     fn post(&self, request: &Request) -> Status {
         let chan = &*self.0;
         // The shortest messages take a way without a call, across which something would have to be kept.
-        if chan.dev.owner.here()
+        if request.opcode == Opcode::SEND
+            && chan.dev.owner.here()
             && let Some(link) = chan.link.get()
             && let Some(mut tx) = chan.tx.lock_at_once()
-            && let Some(more) = tx.post_at_once(chan, link, request)
+            && let Some(tell) = tx.post_at_once(chan, link, request)
         {
             drop(tx);
-            if more {
+            if tell {
                 chan.posted(link);
             }
             return Status::OK;
@@ -280,7 +281,11 @@ impl Chan {
         if !self.dev.owner.here() {
             return Status::FORKED;
         }
-        self.tx.lock().post(self, self.link.get(), request)
+        let (mut tx, link) = (self.tx.lock(), self.link.get());
+        match link {
+            Some(link) if tx.post_direct(self, link, request) => Status::OK,
+            _ => tx.post(self, link, request),
+        }
     }
 
     /// A message went into the ring, and somebody may want to hear of it.

@@ -49,6 +49,12 @@ impl Chan {
         self.rx.lock_at_once()?.take_one(self, link, place)
     }
 
+    /// Takes one completion of a request, likewise.
+    #[inline(always)]
+    pub(crate) fn poll_done(&self, place: &mut Completion) -> bool {
+        self.tx.lock_at_once().is_some_and(|mut tx| tx.take_one(self, place))
+    }
+
     /// A message was taken, and the peer wants to hear of it.
     #[cold]
     pub(crate) fn took(&self) {

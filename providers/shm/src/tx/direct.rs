@@ -14,8 +14,12 @@ impl Tx {
     ///
     /// It may overtake messages and other requests that the peer has not finished, as from the queue; its completion keeps
     /// its turn.
-    #[inline(never)]
-    pub(super) fn post_direct(&mut self, chan: &Chan, link: &Link, request: &Request) -> bool {
+    #[inline(always)]
+    pub(crate) fn post_direct(&mut self, chan: &Chan, link: &Link, request: &Request) -> bool {
+        let idle = self.on && !self.halted && self.sent == self.tail;
+        if !idle || self.tail - self.head >= self.capacity {
+            return false;
+        }
         let (read, len) = match request.opcode {
             Opcode::WRITE => (false, request.total),
             Opcode::READ => (true, request.remote_len.into()),
@@ -33,6 +37,12 @@ impl Tx {
         }
         self.finished(chan, request, len);
         true
+    }
+
+    /// [`Tx::post_direct`], where several are posted.
+    #[inline(never)]
+    pub(super) fn post_another_direct(&mut self, chan: &Chan, link: &Link, request: &Request) -> bool {
+        self.post_direct(chan, link, request)
     }
 
     /// Takes in a request that is done.

@@ -55,6 +55,52 @@ impl Tx {
         n
     }
 
+    /// The completion of the oldest request, if it succeeded, nothing that is known to be finished is behind it, and there
+    /// is nothing out of the ordinary. `false`: nothing was done, and [`Tx::poll`] is to be asked.
+    #[inline(always)]
+    pub(crate) fn take_one(&mut self, chan: &Chan, place: &mut Completion) -> bool {
+        let (head, mask, known) = (self.head, self.entries.len() - 1, chan.acked.load(Ordering::Relaxed));
+        let [entry, next] = [head, head + 1].map(|index| self.entries.get(index as usize & mask));
+        let (Some(entry), Some(next)) = (entry, next) else { return false };
+        let rest = if head + 1 != self.tail { Some(next) } else { None };
+        let finished = match entry.state {
+            State::Ring => known.wrapping_sub(entry.seq) == 1,
+            state => state == State::Done,
+        };
+        let ordinary = finished
+            && head != self.tail
+            && rest.is_none_or(|next| next.state == State::Ring && known.wrapping_sub(next.seq) as i32 <= 0)
+            && entry.status == CompletionStatus::SUCCESS
+            && !entry.flags.contains(PostFlag::UNSIGNALLED)
+            && self.on
+            && self.sent == self.tail
+            && self.reads_open == 0
+            && self.settled.is_none()
+            && self.lent.is_empty()
+            && self.seq.wrapping_sub(known) as i32 >= 0;
+        if !ordinary {
+            return false;
+        }
+        *place = Completion {
+            token: entry.token,
+            user: chan.attr.send_user,
+            status: CompletionStatus::SUCCESS,
+            length: entry.total as u32,
+            ..Completion::default()
+        };
+        match rest {
+            Some(next) => chan.hint.set(Hint::Counter, next.seq),
+            None => chan.hint.set(Hint::Idle, self.seq),
+        }
+        if known.wrapping_sub(self.acked) as i32 > 0 {
+            self.acked = known;
+        }
+        self.silent = None;
+        self.head = head + 1;
+        self.done = self.done.max(self.head);
+        true
+    }
+
     /// Looks at the peer's counter. `false`: it says nothing new, or there is more to be looked at.
     #[inline(never)]
     fn look(&mut self, link: &Link) -> bool {

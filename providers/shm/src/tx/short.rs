@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use dat_plugin::{CompletionStatus, Opcode, PostFlag, Request, Segment};
+use dat_plugin::{CompletionStatus, PostFlag, Request, Segment};
 
 use super::{AHEAD, Hint, SOLICITED, State, Tx, kind};
 use crate::bytes;
@@ -10,14 +10,14 @@ use crate::channel::{Chan, SEND};
 use crate::link::Link;
 
 impl Tx {
-    /// A message of one segment and a few bytes, while nothing is out of the ordinary. `None`: nothing was done, and
+    /// A send of one segment and a few bytes, while nothing is out of the ordinary. `None`: nothing was done, and
     /// [`Tx::post`] is to be asked; else whether somebody may want to be told ([`Chan::posted`]).
     #[inline(always)]
     pub(crate) fn post_at_once(&mut self, chan: &Chan, link: &Link, request: &Request) -> Option<bool> {
         let [one] = request.segments() else { return None };
         let (index, len) = (self.tail, one.len());
-        let beyond = request.opcode != Opcode::SEND || request.flags.contains(PostFlag::FENCE);
-        if beyond || len > self.at_once || self.sent != index || index - self.head >= self.capacity {
+        let fenced = request.flags.contains(PostFlag::FENCE);
+        if fenced || len > self.at_once || self.sent != index || index - self.head >= self.capacity {
             return None;
         }
         let place = index as usize & (self.entries.len() - 1);
