@@ -3,7 +3,6 @@
 use std::ops::{Deref, DerefMut};
 
 use dat_engine::Lmr;
-use dat_plugin::host::Memory;
 use dat_types::{LmrTriplet, Privileges, Result};
 
 use crate::Pz;
@@ -29,7 +28,7 @@ impl Buffer {
     pub(crate) fn new(pz: &Pz, len: usize) -> Result<Buffer> {
         let engine = &pz.0.ia.engine;
         // The provider's own memory is for what peers reach; nobody reaches a buffer.
-        let memory = Memory::heap(len);
+        let memory = engine.heap(len)?;
         let lmr =
             engine.lmr_create(&pz.0.engine, memory, Privileges::LOCAL_READ | Privileges::LOCAL_WRITE)?;
         Ok(Buffer { lmr, len, _pz: pz.clone() })

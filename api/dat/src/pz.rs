@@ -49,7 +49,7 @@ impl Pz {
 
     /// A region of plain heap memory; for comparison, and where memory of the provider's is scarce.
     pub fn heap_region(&self, len: usize, privileges: Privileges) -> Result<Region> {
-        Region::new(self, Memory::heap(len), privileges)
+        Region::new(self, self.0.ia.engine.heap(len)?, privileges)
     }
 
     /// A memory window, bound to nothing yet.

@@ -145,3 +145,18 @@ fn memory_of_another_device_is_refused_where_it_cannot_be() {
     assert_eq!(refused.kind(), ReturnType::ModelNotSupported);
     assert!(refused.to_string().contains("dma-buf"), "{refused}");
 }
+
+#[test]
+fn more_memory_than_there_is_is_an_error() {
+    let side = Side::new();
+    for len in [usize::MAX, usize::MAX / 2, 1 << 60, 1 << 50] {
+        for refused in [
+            side.pz.buffer(len).map(drop),
+            side.pz.heap_region(len, Privileges::ALL).map(drop),
+            side.pz.region(len, Privileges::ALL).map(drop),
+        ] {
+            let refused = refused.unwrap_err();
+            assert_eq!(refused.kind(), ReturnType::InsufficientResources, "{refused}");
+        }
+    }
+}

@@ -208,9 +208,14 @@ impl Ia {
         self.inner.count(IaCounter::MemAlloc);
         self.inner.count_by(IaCounter::MemAllocData, len);
         if !device.attr().caps.contains(dat_plugin::Caps::ALLOC) {
-            return Ok(Memory::heap(len as usize));
+            return self.heap(usize::try_from(len).unwrap_or(usize::MAX));
         }
         device.alloc(len).map_err(|failure| error::provider(CALL, failure))
+    }
+
+    /// Zeroed plain heap memory.
+    pub fn heap(&self, len: usize) -> Result<Memory> {
+        Memory::try_heap(len).map_err(|failure| error::provider("dat_lmr_create", failure))
     }
 }
 

@@ -6,7 +6,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use super::Device;
-use crate::wire::{Access, Block, Keys};
+use crate::provider::Failure;
+use crate::wire::{Access, Block, Keys, Status};
 
 /// A stretch of memory with the promise that a provider and its peers may access it. Cheap to clone; what keeps it
 /// alive goes with the last clone.
@@ -35,11 +36,22 @@ impl Memory {
         Memory { addr, len, dmabuf: None, _owner: owner }
     }
 
-    /// Zeroed memory of this process, aligned to a page, of the plain heap.
+    /// Zeroed memory of this process, aligned to a page, of the plain heap. Panics where there is not so much.
     pub fn heap(len: usize) -> Memory {
-        let pages = vec![Page([0; 4096]); len.div_ceil(4096).max(1)].into_boxed_slice();
-        let pages = Arc::new(Pages(Box::into_raw(pages)));
-        Memory { addr: pages.0.cast::<u8>() as u64, len: len as u64, dmabuf: None, _owner: Some(pages) }
+        Memory::try_heap(len).expect("so much memory")
+    }
+
+    /// The same; a failure where there is not so much.
+    pub fn try_heap(len: usize) -> Result<Memory, Failure> {
+        let count = len.div_ceil(4096).max(1);
+        let mut pages = Vec::new();
+        pages.try_reserve_exact(count).map_err(|error| {
+            Failure::new(Status::NO_RESOURCE, format!("{len} bytes of memory are not to be had: {error}"))
+        })?;
+        pages.resize(count, Page([0; 4096]));
+        let pages = Arc::new(Pages(Box::into_raw(pages.into_boxed_slice())));
+        let addr = pages.0.cast::<u8>() as u64;
+        Ok(Memory { addr, len: len as u64, dmabuf: None, _owner: Some(pages) })
     }
 
     /// `len` bytes at `offset` of another device's memory, which posts name by addresses from `addr` on: where the
