@@ -46,7 +46,6 @@ fn all_agree(first: u64, count: u64, subjects: &[Subject], arguments: &str) {
         "low watermark",
         "BindMw [Success] bytes",
         "Bind InvalidState",
-        "FreeRegion InvalidState",
         "QueueFree InvalidState",
         "QueueResize Success",
         "FetchAdd [Success] bytes",

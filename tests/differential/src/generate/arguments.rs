@@ -245,13 +245,31 @@ pub(super) fn bind(r: &mut Random, place: u8) -> Step {
     Step::Bind { place, window: r.below(WINDOWS as u64) as u8, range, flags }
 }
 
+/// A write or read through one window.
+pub(super) fn reach(r: &mut Random, place: u8, window: u8) -> Step {
+    let stale = if r.one_in(6) { WINDOWS as u8 } else { 0 };
+    let at = |far: Far| Far { region: WINDOW + window + stale, ..far };
+    match r.one_in(2) {
+        true => {
+            let far = at(far(r, 3 * REGION / 4));
+            let iov = vec![Segment { region: 0, offset: 4 * r.below(64) as u32, len: 8 }];
+            Step::Write { place, iov, far, flags: 0, immediate: None }
+        }
+        false => {
+            let far = at(far(r, 0));
+            let iov = vec![Segment { region: 0, offset: 3 * REGION / 8, len: 300 }];
+            Step::Read { place, iov, far, flags: 0 }
+        }
+    }
+}
+
 /// Through a window, where there are any.
 fn through(r: &mut Random, far: Far, flavour: &Flavour) -> Far {
     let window = WINDOW + r.below(WINDOWS as u64) as u8;
     match r.below(12) {
         _ if !flavour.windows => far,
-        0..6 => Far { region: window, ..far },
-        6 => Far { region: window + WINDOWS as u8, ..far },
+        0..8 => Far { region: window, ..far },
+        8 => Far { region: window + WINDOWS as u8, ..far },
         _ => far,
     }
 }

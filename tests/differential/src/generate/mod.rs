@@ -8,10 +8,10 @@ use dat_types::EpState;
 
 use crate::expect::{Answer, Completion, What};
 use crate::model::{Limits, Model};
-use crate::program::{Atomic, PLACES, Point, Program, REGION, Segment, Step, Target, Time};
+use crate::program::{Atomic, PLACES, Point, Program, REGION, Range, Segment, Step, Target, Time};
 use any::any;
 use arguments::{
-    atomic_flags, bind, data, iov, mask, operand, post, queue_create, shape, shared_iov, sink, target,
+    atomic_flags, bind, data, iov, mask, operand, post, queue_create, reach, shape, shared_iov, sink, target,
     window, window_create, word,
 };
 pub use random::Random;
@@ -75,7 +75,7 @@ impl Flavour {
             handoff: r.one_in(5),
             maker: r.one_in(4),
             queues: r.one_in(4),
-            windows: r.one_in(4),
+            windows: r.one_in(3),
         }
     }
 }
@@ -124,17 +124,18 @@ impl Writer {
         let queue = self.model.sides[usize::from(side)].queue.map(|queue| &self.model.queues[queue]);
         let Some(queue) = queue.filter(|queue| queue.alive) else { return queue_create(&mut self.r, side) };
         let (held, available, limit) = (queue.recvs.len() as u32, queue.available() as u32, queue.limit);
-        let (length, zone) = (queue.length(), queue.zone);
+        let (length, zone, mark) = (queue.length(), queue.zone, queue.mark);
         let r = &mut self.r;
         match r.below(24) {
             0..3 => Step::QueueQuery { side },
             3..7 => {
-                let near = (available + r.below(3) as u32).saturating_sub(1);
+                let near = (available + r.below(5) as u32).saturating_sub(1);
                 let mark = if r.one_in(8) { r.pick(&[0, limit, limit + 1, u32::MAX]) } else { near };
                 Step::QueueMark { side, mark }
             }
             7 | 8 => {
-                let near = (held + r.below(4) as u32).saturating_sub(1);
+                let from = if r.one_in(2) { held } else { mark };
+                let near = (from + r.below(4) as u32).saturating_sub(1);
                 Step::QueueResize { side, recvs: if r.one_in(8) { r.pick(&[0, u32::MAX]) } else { near } }
             }
             9 => Step::QueueFree { side },
@@ -291,6 +292,28 @@ impl Writer {
         }
     }
 
+    /// A window at the peer is bound, reached through, and often bound anew or to nothing, and reached for again.
+    fn through_window(&mut self, place: u8, peer: u8) {
+        let first = bind(&mut self.r, peer);
+        self.add(first.clone());
+        let Step::Bind { window, .. } = first else { return };
+        for turn in 0..2 {
+            let step = reach(&mut self.r, place, window);
+            self.add(step);
+            if turn == 1 || self.r.one_in(2) {
+                return;
+            }
+            let again = match (bind(&mut self.r, peer), self.r.one_in(2)) {
+                (Step::Bind { place, range, .. }, ended) => {
+                    let len = if ended { 0 } else { range.len };
+                    Step::Bind { place, window, range: Range { len, ..range }, flags: 0 }
+                }
+                (other, _) => other,
+            };
+            self.add(again);
+        }
+    }
+
     /// What becomes of a request at a side, one of which is an endpoint's that waits.
     fn decision(&mut self, side: u8, data: u16) -> Step {
         let which = self.r.below(4) as u8;
@@ -328,8 +351,7 @@ impl Writer {
         let at_peer = (0..PLACES as u8).find(|place| self.model.places[usize::from(*place)] == peer);
         if let Some(place) = at_peer.filter(|_| peer.is_some()) {
             if self.flavour.windows && !self.r.one_in(3) {
-                let step = bind(&mut self.r, place);
-                self.add(step);
+                self.through_window(connected.unwrap_or(place), place);
             }
             let shared = peer.is_some_and(|peer| self.model.eps[peer].queue.is_some());
             for _ in 0..self.r.below(4) {

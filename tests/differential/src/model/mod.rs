@@ -17,7 +17,7 @@ use dat_types::EpState;
 use dat_types::ReturnType::{InvalidHandle as IH, InvalidState as IS};
 
 use crate::expect::{Answer, Expected};
-use crate::program::{PLACES, POINTS, Point, Shape, Step, WINDOWS};
+use crate::program::{PLACES, POINTS, Point, Shape, Step, WINDOWS, side_of};
 use memory::Memory;
 use queue::Queue;
 use transfer::{Recv, Request};
@@ -222,6 +222,9 @@ impl Model {
             | Step::Query { place } => {
                 let empty = |place: u8| self.places[usize::from(place)].is_none();
                 if matches!(step, Step::DupConnect { dup, .. } if empty(*dup)) {
+                    return Answer::LeftOut;
+                }
+                if matches!(step, Step::Bind { window, .. } if !self.is_made(side_of(*place), *window)) {
                     return Answer::LeftOut;
                 }
                 let Some(ep) = self.places[usize::from(*place)] else { return Answer::LeftOut };

@@ -85,6 +85,11 @@ impl Model {
         }
     }
 
+    /// Whether there is, or was, a window.
+    pub(super) fn is_made(&self, side: usize, window: u8) -> bool {
+        self.sides[side].windows[usize::from(window)].made
+    }
+
     /// Whether a request that waits is on memory behind the window.
     fn is_meant(&self, side: usize, window: usize) -> bool {
         self.eps.iter().any(|ep| {
@@ -97,7 +102,7 @@ impl Model {
         let it = &self.eps[ep];
         let (side, number) = (it.side, usize::from(window));
         let known = &self.sides[side].windows[number];
-        if !known.made || known.posted || self.is_meant(side, number) {
+        if known.posted || self.is_meant(side, number) {
             return Answer::LeftOut;
         }
         let attrs = &it.shape.attrs;
