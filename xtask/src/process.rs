@@ -33,6 +33,15 @@ impl Run {
         Run { command, shown: name.to_string_lossy().into_owned(), deadline: Duration::from_secs(600) }
     }
 
+    /// The same in a network namespace of its own, in which TCP is not paced; as it is where there can be none.
+    pub fn unpaced(program: &str) -> Run {
+        let script = root().join("tests/network/unpaced.sh").to_string_lossy().into_owned();
+        match Run::new(&script).args(["true"]).works() {
+            true => Run::new(&script).args([program]),
+            false => Run::new(program),
+        }
+    }
+
     /// Adds arguments.
     pub fn args<S: AsRef<OsStr>>(mut self, arguments: impl IntoIterator<Item = S>) -> Run {
         for argument in arguments {

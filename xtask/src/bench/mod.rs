@@ -124,7 +124,7 @@ fn measure(quick: bool) -> Result<Value, String> {
     build.deadline(1800).run()?;
     let built = target_dir()?.join("release");
     let program = built.join("dat-bench");
-    let mut run = crate::process::Run::new(&program.to_string_lossy())
+    let mut run = crate::process::Run::unpaced(&program.to_string_lossy())
         .args(["compare".into(), "--dat".into(), built.join("dat")])
         .deadline(1200);
     if quick {

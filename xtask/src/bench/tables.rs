@@ -269,6 +269,7 @@ fn machine(result: &Value) -> String {
         ("memory", text(&machine["memory"])),
         ("kernel", text(&machine["kernel"])),
         ("load when it began", text(&machine["load"])),
+        ("TCP's congestion control", text(&machine["tcp_congestion_control"])),
         ("UCX", version("UCX")),
         ("libfabric", version("libfabric")),
         ("processors used", result["cpus"].to_string()),

@@ -147,5 +147,6 @@ pub(crate) fn machine() -> Value {
         "memory": field(&read("/proc/meminfo"), "MemTotal"),
         "kernel": read("/proc/sys/kernel/osrelease").trim(),
         "load": read("/proc/loadavg").trim(),
+        "tcp_congestion_control": read("/proc/sys/net/ipv4/tcp_congestion_control").trim(),
     })
 }
