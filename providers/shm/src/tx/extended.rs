@@ -3,7 +3,8 @@
 use dat_kit::Stretch;
 use dat_plugin::{AtomicRequest, BindRequest, CompletionStatus, Opcode, PostFlag, Status};
 
-use super::{Entry, IMMEDIATE, INVALIDATE, Payload, SOLICITED, Stage, Start, State, Tx, kind};
+use super::push::Payload;
+use super::{Entry, IMMEDIATE, INVALIDATE, SOLICITED, Stage, Start, State, Tx, kind};
 use crate::channel::Chan;
 use crate::link::Link;
 use crate::one_sided;

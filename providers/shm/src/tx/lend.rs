@@ -2,7 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{LENT, Payload, Start, Tx};
+use super::push::Payload;
+use super::{LENT, Start, Tx};
 use crate::bytes;
 use crate::channel::Chan;
 use crate::link::Link;
