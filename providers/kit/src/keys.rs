@@ -1,11 +1,8 @@
 //! Keys of registered memory: given out at registration, checked at each remote access.
 
-use std::collections::hash_map::RandomState;
-use std::hash::BuildHasher;
-
 use dat_plugin::{Access, Keys, Segment};
 
-use crate::Stretch;
+use crate::{Secrets, Stretch};
 
 /// Registered memory by key. A key is an index in the low bits and for the rest bits nobody can guess, so that a peer
 /// that was not given a key has no use of one.
@@ -17,9 +14,7 @@ pub struct KeyTable {
     free: Vec<usize>,
     limit: usize,
     index_bits: u32,
-    /// Keyed with random numbers of the operating system; hashes of a counter are the secret bits.
-    secret: RandomState,
-    counter: u64,
+    secrets: Secrets,
 }
 
 /// Why a remote access is refused.
@@ -48,13 +43,13 @@ impl KeyTable {
     /// A table of at most `limit` registrations, 2^24 being the most there can be.
     pub fn new(limit: u32) -> KeyTable {
         let limit = limit.clamp(1, 1 << 24) as usize;
+        let index_bits = limit.next_power_of_two().trailing_zeros();
         KeyTable {
             entries: Vec::new(),
             free: Vec::new(),
             limit,
-            index_bits: limit.next_power_of_two().trailing_zeros(),
-            secret: RandomState::new(),
-            counter: 0,
+            index_bits,
+            secrets: Secrets::new(32 - index_bits),
         }
     }
 
@@ -198,12 +193,10 @@ impl KeyTable {
         (key & ((1 << self.index_bits) - 1)) as usize
     }
 
-    /// A fresh key for `index`, neither 0 nor `other`.
+    /// A fresh key for `index`, neither 0 nor `other`, nor one that was given out lately.
     fn key(&mut self, index: usize, other: u32) -> u32 {
         loop {
-            self.counter += 1;
-            let secret = self.secret.hash_one(self.counter) as u32;
-            let key = secret << self.index_bits | index as u32;
+            let key = self.secrets.draw() << self.index_bits | index as u32;
             if key != 0 && key != other {
                 return key;
             }
@@ -310,6 +303,21 @@ mod tests {
         assert_eq!(keys.rkey, 0);
         assert_eq!(table.check(0, 0x1000, 1, Access::NONE, 0), Err(KeyError::Unknown));
         assert_eq!(table.check(keys.lkey, 0x1000, 1, Access::NONE, 0), Err(KeyError::Unknown));
+    }
+
+    /// A secret of eight bits would come again by chance within some twenty binds.
+    #[test]
+    fn a_window_bound_anew_gets_no_key_it_had_lately() {
+        let mut table = KeyTable::new(1 << 24);
+        let keys = table.insert(range(0x1000, 0x100), ALL | Access::WINDOW, 0).unwrap();
+        let window = table.open_window(0).unwrap();
+        // SAFETY: no test of this module copies.
+        let part = unsafe { Segment::from_parts(0x1000, 16, keys.lkey) };
+        let mut had = std::collections::HashSet::new();
+        for round in 0..200 {
+            let key = table.bind(window, Some((part, Access::REMOTE_READ))).unwrap();
+            assert!(had.insert(key), "round {round}");
+        }
     }
 
     #[test]

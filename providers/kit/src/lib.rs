@@ -10,9 +10,11 @@ mod fd;
 mod fifo;
 mod heap;
 mod keys;
+mod secrets;
 
 pub use copy::Stretch;
 pub use fd::{EventFd, Timer};
 pub use fifo::Fifo;
 pub use heap::Heap;
 pub use keys::{KeyError, KeyTable};
+pub use secrets::Secrets;

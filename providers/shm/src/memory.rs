@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use dat_kit::Secrets;
 use dat_plugin::{Access, Block, Failure, Keys, Segment, Status};
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 
@@ -41,7 +42,6 @@ pub(crate) struct KeyTable {
     control: Mutex<Control>,
 }
 
-#[derive(Default)]
 struct Control {
     /// Registrations and windows by index.
     places: Vec<Place>,
@@ -50,8 +50,7 @@ struct Control {
     /// The blocks' numbers by their first addresses.
     starts: BTreeMap<u64, u64>,
     next_block: u64,
-    /// Random bytes to be used, fetched from the system many at a time.
-    random: Vec<[u8; 4]>,
+    secrets: Secrets,
 }
 
 /// A registration, or a window and what it is bound to; keys of 0 where there is none.
@@ -93,20 +92,12 @@ impl Control {
         (place.window && place.keys.lkey == lkey).then_some(lkey & INDEX)
     }
 
-    /// A key for `index` that is neither 0 nor `other`, its other half random.
-    fn fresh_key(&mut self, index: u32, other: u32) -> Result<u32, Failure> {
+    /// A key for `index` that is neither 0 nor `other`, its other half secret and not one of lately.
+    fn fresh_key(&mut self, index: u32, other: u32) -> u32 {
         loop {
-            let bytes = match self.random.pop() {
-                Some(bytes) => bytes,
-                None => {
-                    let fetched = random::<256>()?;
-                    self.random.extend(fetched.as_chunks().0);
-                    continue;
-                }
-            };
-            let key = (u32::from_ne_bytes(bytes) & !INDEX) | index;
+            let key = self.secrets.draw() << INDEX.count_ones() | index;
             if key & !INDEX != 0 && key != other {
-                return Ok(key);
+                return key;
             }
         }
     }
@@ -151,7 +142,14 @@ impl KeyTable {
         // From now on nobody can map it to write; this mapping stays writable.
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
         rustix::fs::fcntl_add_seals(&fd, seals)?;
-        let control = Control { next_block: 1, ..Control::default() };
+        let control = Control {
+            places: Vec::new(),
+            free: Vec::new(),
+            blocks: HashMap::new(),
+            starts: BTreeMap::new(),
+            next_block: 1,
+            secrets: Secrets::new(INDEX.leading_zeros()),
+        };
         Ok(KeyTable { rows, fd, control: Mutex::new(control) })
     }
 
@@ -168,9 +166,9 @@ impl KeyTable {
         }
         let mut control = self.control();
         let index = control.take_place(&self.fd)?;
-        let lkey = control.fresh_key(index, 0)?;
+        let lkey = control.fresh_key(index, 0);
         let remote = access.0 & REMOTE.0 != 0;
-        let keys = Keys { lkey, rkey: if remote { control.fresh_key(index, lkey)? } else { 0 } };
+        let keys = Keys { lkey, rkey: if remote { control.fresh_key(index, lkey) } else { 0 } };
         let whole = Place { keys, addr, len, access, domain, window: false };
         if remote {
             self.publish(&control, index, &whole);
@@ -183,7 +181,7 @@ impl KeyTable {
     pub(crate) fn open_window(&self, domain: u32) -> Result<u64, Failure> {
         let mut control = self.control();
         let index = control.take_place(&self.fd)?;
-        let lkey = control.fresh_key(index, 0)?;
+        let lkey = control.fresh_key(index, 0);
         let keys = Keys { lkey, rkey: 0 };
         control.places[index as usize] = Place { keys, domain, window: true, ..Place::default() };
         Ok(lkey.into())
@@ -214,7 +212,7 @@ impl KeyTable {
                 if !sound {
                     return None;
                 }
-                let rkey = control.fresh_key(index, bound.keys.lkey).ok()?;
+                let rkey = control.fresh_key(index, bound.keys.lkey);
                 Place { keys: Keys { rkey, ..bound.keys }, addr, len, access, ..bound }
             }
         };
