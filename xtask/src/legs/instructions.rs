@@ -1,7 +1,8 @@
 //! `cargo xtask instructions`: what posting, polling and dequeuing cost in instructions, over every provider, against the
 //! counts that are kept in `tests/bench/instructions.toml`.
 //!
-//! callgrind counts the same on every run, so that a post that became dearer shows on the busiest machine. The ibverbs
+//! callgrind counts the same on every run, so that a post that became dearer shows on the busiest machine. Only a provider's
+//! thread that holds what the counted one waits for is seldom in a count, so one that differs is counted again. The ibverbs
 //! and libfabric providers run over stand-ins for their libraries (`tests/verbs`, `tests/fabric`) and beside direct calls
 //! of them; the difference is what is ours.
 
@@ -61,12 +62,22 @@ pub fn run(save: bool) -> Report {
     let counts = count()?;
     print!("{}", table(&counts));
     if save {
+        let unsteady = differences(&counts, &count()?);
+        if !unsteady.is_empty() {
+            return Err(format!("counted twice, with two results; run it again: {}", unsteady.join("; ")));
+        }
         fs::write(root().join(FILE), text(&counts, &compiler)).map_err(|error| format!("{FILE}: {error}"))?;
         page::write_instructions()?;
         return Ok(Outcome::passed(format!("{} counts written to {FILE}", number(&counts))));
     }
     let kept = parse(&kept?)?;
-    let wrong = differences(&kept, &counts);
+    let mut wrong = differences(&kept, &counts);
+    if !wrong.is_empty() {
+        println!("counted again, for this differs: {}", wrong.join("; "));
+        let again = differences(&kept, &count()?);
+        let what = |words: &str| words.split(':').next().map(str::to_owned);
+        wrong.retain(|first| again.iter().any(|second| what(second) == what(first)));
+    }
     match wrong.is_empty() {
         true => Ok(Outcome::passed(format!("{} counts within {PERCENT} % of {FILE}", number(&counts)))),
         false => Err(format!(
