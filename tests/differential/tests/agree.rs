@@ -9,7 +9,12 @@ use dat_plugin::Config;
 
 fn loopback() -> Subject {
     let config = Config { ia_name: "loopback0".into(), ..Config::default() };
-    Subject { label: "loopback".into(), plugin: Plugin::of::<dat_loopback::Loopback>(), config }
+    Subject {
+        label: "loopback".into(),
+        plugin: Plugin::of::<dat_loopback::Loopback>(),
+        config,
+        same_zones: false,
+    }
 }
 
 fn shm() -> Subject {
@@ -17,7 +22,7 @@ fn shm() -> Subject {
     let plugin = Plugin::load(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let mut config = Config { ia_name: "shm0".into(), ..Config::default() };
     config.params.insert("domain".into(), format!("differential-{}", std::process::id()));
-    Subject { label: "shm".into(), plugin, config }
+    Subject { label: "shm".into(), plugin, config, same_zones: false }
 }
 
 fn all_agree(first: u64, count: u64, subjects: &[Subject], arguments: &str) {

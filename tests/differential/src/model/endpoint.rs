@@ -59,6 +59,9 @@ impl Model {
         if let Some(queue) = queue.map(|queue| &self.queues[queue]) {
             faults.when(!queue.alive, 0, IH);
             let differ = shape.zone.is_some_and(|zone| zone != queue.zone);
+            if differ && self.limits.same_zones {
+                return Answer::LeftOut;
+            }
             faults.when(differ && !self.limits.queue_zones, 1, IP);
         }
         faults.when(shape.zone == Some(FOREIGN), 0, IH);
@@ -153,7 +156,11 @@ impl Model {
         faults.when(mask & ZONE != 0 && new.zone == Some(FOREIGN), 2, IP);
         wrong_evds(&merged, |fault| faults.when(fault, 2, IP));
         faults.when(merged.attrs.service != 0, 2, IP);
-        let shared = self.eps[ep].queue.is_some();
+        let queue = self.eps[ep].queue;
+        if self.limits.same_zones && queue.is_some_and(|queue| merged.zone != Some(self.queues[queue].zone)) {
+            return Answer::LeftOut;
+        }
+        let shared = queue.is_some();
         if shared && merged.recv.is_none() {
             return Answer::LeftOut;
         }

@@ -44,6 +44,8 @@ pub struct Subject {
     pub plugin: Plugin,
     /// How to open it.
     pub config: Config,
+    /// Leave out endpoints of another zone than their shared receive queue, whatever the provider says of them.
+    pub same_zones: bool,
 }
 
 /// What runs that agree have shown.
