@@ -136,7 +136,7 @@ impl Srq {
         srq.life.check_fork(CALL)?;
         if iov.len() > srq.max_iov as usize {
             let message = format!("{} segments; the queue's attributes allow {}", iov.len(), srq.max_iov);
-            return Err(error::parameter(CALL, Subtype::Arg2, message));
+            return Err(self.or_gone(CALL, error::parameter(CALL, Subtype::Arg2, message)));
         }
         let mut segments = ArrayVec::<Segment, MAX_IOV>::new();
         let mut total = 0;
@@ -144,7 +144,7 @@ impl Srq {
             let LmrTriplet { address, length, context } = *triplet;
             let segment = srq.spans.segment(context, address, length, srq.domain, Access::LOCAL_WRITE);
             // The number of segments was checked against a limit that is at most the capacity.
-            let _ = segments.try_push(segment.map_err(|error| span_error(CALL, error))?);
+            let _ = segments.try_push(segment.map_err(|error| self.or_gone(CALL, span_error(CALL, error)))?);
             total += u64::from(length);
         }
         let mut side = srq.side.lock();
@@ -162,6 +162,15 @@ impl Srq {
             return Err(refused(CALL, status));
         }
         Ok(())
+    }
+
+    /// Of a call on a queue that was freed nothing else is wrong.
+    #[cold]
+    fn or_gone(&self, call: &'static str, error: Error) -> Error {
+        match self.0.side.lock().queue {
+            Some(_) => error,
+            None => self.0.life.gone(call),
+        }
     }
 
     /// `dat_srq_query`.

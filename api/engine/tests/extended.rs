@@ -139,6 +139,20 @@ fn segments_of_shared_receives_are_those_of_the_queue() {
 }
 
 #[test]
+fn a_shared_queue_that_was_freed_is_gone_whatever_else_is_wrong() {
+    let side = Side::new(false, EpAttr::default());
+    let attr = SrqAttr { max_recv_dtos: 1, max_recv_iov: 1, low_watermark: 0 };
+    let srq = side.ia.srq_create(&side.pz, &attr).unwrap();
+    let (good, foreign) = (side.lmr.triplet(0, 8), LmrTriplet { context: 77, address: 1, length: 8 });
+    let posts: [&[LmrTriplet]; 3] = [&[good], &[good, good], &[foreign]];
+    assert!(posts[1..].iter().all(|post| srq.post_recv(post, 1).is_err()));
+    srq.free().unwrap();
+    for post in posts {
+        assert_eq!(srq.post_recv(post, 1).unwrap_err().kind(), ReturnType::InvalidHandle, "{post:?}");
+    }
+}
+
+#[test]
 fn a_shared_queue_has_an_end_and_a_low_mark() {
     let (a, b) = connected(true);
     let srq = b.srq.as_ref().unwrap();

@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn a_call_that_does_not_return_is_told_with_its_step() {
         let plugin = Plugin::of::<Stuck>();
-        let subject = Subject { label: "stuck".into(), plugin, config: Config::default(), same_zones: false };
+        let subject = Subject { label: "stuck".into(), plugin, config: Config::default(), soft_roce: false };
         let patience = Patience { event: Duration::from_millis(50), call: Duration::from_millis(200) };
         let start = Instant::now();
         let program = crate::generate(1);

@@ -13,7 +13,7 @@ fn loopback() -> Subject {
         label: "loopback".into(),
         plugin: Plugin::of::<dat_loopback::Loopback>(),
         config,
-        same_zones: false,
+        soft_roce: false,
     }
 }
 
@@ -22,7 +22,7 @@ fn shm() -> Subject {
     let plugin = Plugin::load(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let mut config = Config { ia_name: "shm0".into(), ..Config::default() };
     config.params.insert("domain".into(), format!("differential-{}", std::process::id()));
-    Subject { label: "shm".into(), plugin, config, same_zones: false }
+    Subject { label: "shm".into(), plugin, config, soft_roce: false }
 }
 
 fn all_agree(first: u64, count: u64, subjects: &[Subject], arguments: &str) {

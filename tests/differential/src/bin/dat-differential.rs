@@ -16,8 +16,8 @@ usage: dat-differential [OPTIONS]
   --plugin PATH.so   compare this provider too; may be repeated; loopback is always there
   --param KEY=VALUE  parameter of the plugin named last; may be repeated
   --without-loopback leave loopback out
-  --same-zones       leave out endpoints of another zone than their shared receive queue, for drivers that look
-                     receives up in the endpoint's
+  --soft-roce        leave out what that driver does wrong: endpoints of another zone than their shared receive
+                     queue, and windows
   --keep-going       count failures instead of stopping at the first one
   --stats            count the answers and events at the end
   --print            print the programs and run none
@@ -97,7 +97,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Args, String> {
         label: "loopback".into(),
         plugin: Plugin::of::<dat_loopback::Loopback>(),
         config,
-        same_zones: false,
+        soft_roce: false,
     };
     let mut args = Args {
         seed: 1,
@@ -108,7 +108,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Args, String> {
         stats: false,
         plugins: Vec::new(),
     };
-    let mut same_zones = false;
+    let mut soft_roce = false;
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or_else(|| format!("{word} needs a value\n{USAGE}"));
         let number = |text: String| text.parse().map_err(|_| format!("{text:?} is no number"));
@@ -133,9 +133,9 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Args, String> {
                 args.subjects.remove(0);
                 args.plugins.insert(0, "--without-loopback".into());
             }
-            "--same-zones" => {
-                same_zones = true;
-                args.plugins.push("--same-zones".into());
+            "--soft-roce" => {
+                soft_roce = true;
+                args.plugins.push("--soft-roce".into());
             }
             "--keep-going" => args.keep_going = true,
             "--stats" => args.stats = true,
@@ -143,7 +143,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Args, String> {
             other => return Err(format!("unknown argument {other:?}\n{USAGE}")),
         }
     }
-    args.subjects.iter_mut().for_each(|subject| subject.same_zones = same_zones);
+    args.subjects.iter_mut().for_each(|subject| subject.soft_roce = soft_roce);
     match args.subjects.is_empty() {
         true => Err(format!("name a provider\n{USAGE}")),
         false => Ok(args),
@@ -154,5 +154,5 @@ fn plugin(path: &str) -> Result<Subject, String> {
     let plugin = Plugin::load(&PathBuf::from(path)).map_err(|error| format!("{path}: {error}"))?;
     let label = plugin.name().to_owned();
     let config = Config { ia_name: format!("{label}0"), ..Config::default() };
-    Ok(Subject { label, plugin, config, same_zones: false })
+    Ok(Subject { label, plugin, config, soft_roce: false })
 }

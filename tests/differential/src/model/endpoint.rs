@@ -59,7 +59,7 @@ impl Model {
         if let Some(queue) = queue.map(|queue| &self.queues[queue]) {
             faults.when(!queue.alive, 0, IH);
             let differ = shape.zone.is_some_and(|zone| zone != queue.zone);
-            if differ && self.limits.same_zones {
+            if differ && self.limits.soft_roce {
                 return Answer::LeftOut;
             }
             faults.when(differ && !self.limits.queue_zones, 1, IP);
@@ -157,7 +157,7 @@ impl Model {
         wrong_evds(&merged, |fault| faults.when(fault, 2, IP));
         faults.when(merged.attrs.service != 0, 2, IP);
         let queue = self.eps[ep].queue;
-        if self.limits.same_zones && queue.is_some_and(|queue| merged.zone != Some(self.queues[queue].zone)) {
+        if self.limits.soft_roce && queue.is_some_and(|queue| merged.zone != Some(self.queues[queue].zone)) {
             return Answer::LeftOut;
         }
         let shared = queue.is_some();

@@ -36,8 +36,8 @@ pub struct Limits {
     pub queues: bool,
     /// Whether it says that these and their endpoints may be of different zones.
     pub queue_zones: bool,
-    /// Whether that is left out all the same.
-    pub same_zones: bool,
+    /// Whether the latter, and windows, are left out all the same, for Soft-RoCE's sake.
+    pub soft_roce: bool,
     /// Whether it says that it has memory windows.
     pub windows: bool,
 }
@@ -50,7 +50,7 @@ impl Limits {
         atomics: true,
         queues: true,
         queue_zones: true,
-        same_zones: false,
+        soft_roce: false,
         windows: true,
     };
 }

@@ -45,7 +45,7 @@ impl Model {
         match *step {
             Step::WindowCreate { side, window, zone } => {
                 let (side, window) = (usize::from(side), usize::from(window));
-                if self.sides[side].windows[window].alive {
+                if self.sides[side].windows[window].alive || self.limits.soft_roce {
                     // One at a time, so that a place has one meaning.
                     return Answer::LeftOut;
                 }

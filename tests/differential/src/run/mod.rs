@@ -44,8 +44,8 @@ pub struct Subject {
     pub plugin: Plugin,
     /// How to open it.
     pub config: Config,
-    /// Leave out endpoints of another zone than their shared receive queue, whatever the provider says of them.
-    pub same_zones: bool,
+    /// Leave out what the driver Soft-RoCE is known to do wrong, whatever the provider says that it has.
+    pub soft_roce: bool,
 }
 
 /// What runs that agree have shown.

@@ -61,7 +61,7 @@ impl World {
             atomics: says("DAT_IB_FETCH_AND_ADD") && says("DAT_IB_CMP_AND_SWAP"),
             queues: attr.srq_supported,
             queue_zones: attr.srq_ep_pz_difference_supported,
-            same_zones: subject.same_zones,
+            soft_roce: subject.soft_roce,
             windows,
         };
         Ok(World { sides, eps: Vec::new(), queues: Vec::new(), binds: BTreeMap::new(), wrong: None, limits })
