@@ -56,8 +56,15 @@ struct Ran {
     time: Duration,
     report: Report,
     log: Option<Log>,
-    /// What went wrong at the first try, when a second one went well.
-    unsteady: Option<(String, Option<Log>)>,
+    /// What went wrong at the first try, if that was not the last.
+    first: Option<(String, Option<Log>)>,
+}
+
+impl Ran {
+    /// Whether only a second try went well.
+    fn is_unsteady(&self) -> bool {
+        self.first.is_some() && self.report.is_ok()
+    }
 }
 
 /// Runs a leg, and once more when it fails: on a busy machine a deadline can pass for want of a processor. What failed
@@ -65,17 +72,12 @@ struct Ran {
 fn run_leg(leg: &'static Leg, live: bool) -> Ran {
     let start = Instant::now();
     let (mut report, mut log) = attempt(leg, live);
-    let mut unsteady = None;
-    if let Err(first) = &report {
-        let first = first.clone();
-        let (again, log_of_second) = attempt(leg, live);
-        let log_of_first = std::mem::replace(&mut log, log_of_second);
-        if again.is_ok() {
-            unsteady = Some((first, log_of_first));
-        }
-        report = again;
+    let mut first = None;
+    if let Err(message) = report {
+        first = Some((message, log));
+        (report, log) = attempt(leg, live);
     }
-    Ran { leg, time: start.elapsed(), report, log, unsteady }
+    Ran { leg, time: start.elapsed(), report, log, first }
 }
 
 fn attempt(leg: &Leg, live: bool) -> (Report, Option<Log>) {
@@ -88,19 +90,19 @@ fn attempt(leg: &Leg, live: bool) -> (Report, Option<Log>) {
     (report, log)
 }
 
-/// Repeats at the end why a leg failed, at its first try or at both.
+/// Repeats at the end why a leg failed, at its first try and at its last: the reasons need not be the same.
 fn why(ran: &Ran) {
-    let (message, log) = match (&ran.report, &ran.unsteady) {
-        (Err(message), _) => (message, &ran.log),
-        (Ok(_), Some((message, log))) => (message, log),
-        (Ok(_), None) => return,
-    };
-    println!(
-        "\n=== why {} failed{}",
-        ran.leg.name,
-        if ran.unsteady.is_some() { " at the first try" } else { "" }
-    );
-    for line in log.iter().flat_map(Log::why) {
+    if let Some((message, log)) = &ran.first {
+        tell(&format!("{} failed at the first try", ran.leg.name), message, log.as_ref());
+    }
+    if let Err(message) = &ran.report {
+        tell(&format!("{} failed", ran.leg.name), message, ran.log.as_ref());
+    }
+}
+
+fn tell(what: &str, message: &str, log: Option<&Log>) {
+    println!("\n=== why {what}");
+    for line in log.into_iter().flat_map(Log::why) {
         println!("{line}");
     }
     println!("{message}");
@@ -108,8 +110,8 @@ fn why(ran: &Ran) {
 
 fn summary(results: &[Ran]) -> Report {
     println!("\n{:<18} {:>8}  result", "leg", "seconds");
-    for Ran { leg, time, report, unsteady, .. } in results {
-        let steady = if unsteady.is_some() { "UNSTEADY, passed at the second try; " } else { "" };
+    for ran @ Ran { leg, time, report, .. } in results {
+        let steady = if ran.is_unsteady() { "UNSTEADY, passed at the second try; " } else { "" };
         println!("{:<18} {:>8.1}  {steady}{}", leg.name, time.as_secs_f64(), words(report));
     }
     let count = |wanted: fn(&Report) -> bool| results.iter().filter(|result| wanted(&result.report)).count();
@@ -117,7 +119,7 @@ fn summary(results: &[Ran]) -> Report {
     let not_run = count(|report| matches!(report, Ok(Outcome::NotRun(_))));
     let passed = results.len() - failed - not_run;
     let total: Duration = results.iter().map(|result| result.time).sum();
-    let unsteady = results.iter().filter(|ran| ran.unsteady.is_some()).count();
+    let unsteady = results.iter().filter(|ran| ran.is_unsteady()).count();
     let total = total.as_secs();
     let line =
         format!("{passed} passed ({unsteady} UNSTEADY), {failed} failed, {not_run} NOT RUN in {total} s");

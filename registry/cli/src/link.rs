@@ -195,8 +195,8 @@ impl Link {
                 Err(Failure::new(format!("the peer rejected it: {}", words.trim_start_matches("dat: "))))
             }
             Some(Event::Connection { kind: ConnectionKind::NonPeerRejected, .. }) => Err(Failure::new(
-                "nobody listens there; start the other side with --listen first. If it is there, it has no room, or lets \
-                     nobody of this user in (allow_users, docs/shm.md)",
+                "nobody listens there; start the other side with --listen first. If it is there, it has no room, or does \
+                     not let this user in: see the parameters of its provider",
             )),
             Some(event) => Err(Failure::new(name(&event))),
             None => Err(Failure::new(format!("no answer within {:?}", self.limit))),
