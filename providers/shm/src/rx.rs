@@ -18,7 +18,7 @@ use dat_plugin::{Access, ChannelAttr, Completion, CompletionStatus, PostFlag, Re
 use crate::bytes;
 use crate::channel::Chan;
 use crate::link::Link;
-use crate::one_sided::Target;
+use crate::one_sided::{Near, Target};
 use crate::ring::{Consumer, Frame, Nonsense, Producer};
 use crate::segment::RingMemory;
 use crate::srq::Shared;
@@ -66,6 +66,8 @@ pub(crate) struct Rx {
     note: Note,
     /// What the frame taken last said of the peer's counter.
     told: u32,
+    /// Memory of the peer's that was copied from last.
+    near: Near,
     /// All that may come next is a frame, and nothing that came before changes what it means: see [`Rx::messages`].
     plain: bool,
 }
@@ -181,6 +183,7 @@ impl Rx {
             srq,
             note: Note::default(),
             told: 0,
+            near: Near::default(),
             plain: false,
         }
     }

@@ -476,6 +476,18 @@ impl Rings {
         Ok(self.out.reserve(&self.memory, len))
     }
 
+    /// Room for a frame, as far as the peer says; nonsense is found out by who needs it to be.
+    #[inline(always)]
+    fn room(&mut self, link: &Link, len: usize) -> Option<Slot> {
+        loop {
+            match self.out.reserve(&self.memory, len) {
+                Some(slot) => return Some(slot),
+                None if self.learn(link) => {}
+                None => return None,
+            }
+        }
+    }
+
     /// Whether the peer is further than was known. Nonsense is found out by who needs it to be.
     #[inline(never)]
     fn learn(&mut self, link: &Link) -> bool {

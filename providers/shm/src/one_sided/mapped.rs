@@ -66,7 +66,7 @@ pub(crate) enum Place {
 impl Near {
     /// As [`Maps::address`], of the peer's one list; `None` for all that is not here.
     #[inline]
-    pub(super) fn address(
+    pub(crate) fn address(
         &mut self,
         maps: &Maps,
         map: u64,

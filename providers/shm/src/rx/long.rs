@@ -24,7 +24,7 @@ fn borrowed(link: &Link, rings: &Rings, frame: &Frame) -> Result<(*const u8, usi
 
 /// Whether the peer was there after something was copied out of its memory. If not, that may have changed meanwhile: the
 /// message was never there.
-fn still_there(link: &Link) -> bool {
+pub(super) fn still_there(link: &Link) -> bool {
     fence(Ordering::Acquire);
     link.segment.peer().gone.load(Ordering::Acquire) == 0
 }

@@ -6,9 +6,11 @@ use dat_kit::Stretch;
 use dat_plugin::{Completion, CompletionFlag, CompletionStatus};
 
 use super::Rx;
+use super::long::still_there;
 use crate::bytes;
 use crate::channel::Chan;
 use crate::link::Link;
+use crate::one_sided::Part;
 use crate::tx::{SOLICITED, kind};
 
 const _: () = assert!(SOLICITED as u32 == CompletionFlag::SOLICITED.0);
@@ -31,7 +33,7 @@ impl Rx {
         let user = chan.attr.recv_user;
         let mut n = 0;
         while let Some(place) = out.get_mut(n) {
-            if !self.message_for(place, user) {
+            if !self.message_for(place, user) && !self.mapped_for(link, place, user) {
                 break;
             }
             n += 1;
@@ -132,6 +134,44 @@ impl Rx {
                 _ => scatter(from, frame.len, recv.list(&self.segs, at * self.max_segs)),
             }
         }
+        true
+    }
+
+    /// Takes one such message that lies in memory of the peer's which is mapped here, if there is one.
+    #[inline(never)]
+    fn mapped_for(&mut self, link: &Link, place: &mut Completion, user: u64) -> bool {
+        let Some(rings) = self.rings.as_mut() else { return false };
+        let Some(frame) = rings.from.next_if(&rings.memory, kind::PULL, SOLICITED) else { return false };
+        let recv = &self.recvs[self.head as usize & (self.recvs.len() - 1)];
+        let len = frame.arg >> 32;
+        let fits = self.head != self.tail && len < recv.room.into() && recv.nsegs == 1;
+        if !fits || frame.len != Part::BYTES {
+            return false;
+        }
+        // SAFETY: the frame's payload lies inside the ring, is aligned and as long as checked.
+        let part = unsafe { Part::load(rings.memory.at(frame.payload)) };
+        if part.map == 0 || part.len != len {
+            return false;
+        }
+        let (map, offset) = (part.map, part.offset);
+        let Some(from) = self.near.address(&link.peer.maps, map, offset, len, false) else { return false };
+        // SAFETY: the mapping has as many bytes there and stays as long as the peer object, which `link` holds; they are no
+        // more than what the receive has room for.
+        unsafe { bytes::copy(from, recv.one.addr() as *mut u8, len as usize) };
+        if !still_there(link) {
+            return false;
+        }
+        *place = Completion {
+            token: recv.token,
+            user,
+            status: CompletionStatus::SUCCESS,
+            length: len as u32,
+            flags: CompletionFlag(frame.flags.into()),
+            imm: 0,
+        };
+        self.told = frame.arg as u32;
+        self.head += 1;
+        rings.from.advance(&frame);
         true
     }
 }

@@ -1,4 +1,4 @@
-//! Short messages: in the ring when they are posted.
+//! Messages in one frame: in the ring when they are posted.
 
 use std::sync::atomic::Ordering;
 
@@ -8,6 +8,7 @@ use super::{AHEAD, Hint, SOLICITED, State, Tx, kind};
 use crate::bytes;
 use crate::channel::{Chan, SEND};
 use crate::link::Link;
+use crate::one_sided::Part;
 
 impl Tx {
     /// A send of one segment and a few bytes, while nothing is out of the ordinary. `None`: nothing was done, and
@@ -52,17 +53,14 @@ impl Tx {
     #[inline(always)]
     pub(super) fn post_short(&mut self, chan: &Chan, link: &Link, request: &Request) -> bool {
         let Some(rings) = self.ring.as_mut() else { return false };
-        if request.total > rings.short || request.flags.contains(PostFlag::FENCE) {
+        if request.flags.contains(PostFlag::FENCE) {
             return false;
         }
+        if request.total > rings.short {
+            return self.post_longer(chan, link, request);
+        }
         let len = request.total as usize;
-        let slot = loop {
-            match rings.out.reserve(&rings.memory, len) {
-                Some(slot) => break slot,
-                None if rings.learn(link) => {}
-                None => return false,
-            }
-        };
+        let Some(slot) = rings.room(link, len) else { return false };
         let to = rings.memory.at(slot.payload);
         // SAFETY: a reserved slot has room for `total` bytes, which the copies count.
         unsafe {
@@ -73,6 +71,49 @@ impl Tx {
         }
         let flags = if request.flags.contains(PostFlag::SOLICITED) { SOLICITED } else { 0 };
         rings.publish(chan, link, slot, kind::SEND, flags, len as u32);
+        self.taken_in(chan, request);
+        true
+    }
+
+    /// A longer message of one segment, if one frame is all of it: in memory that the receiver can map, the frame says where;
+    /// in other memory it has the bytes, if there is room. `false`: nothing was done.
+    #[inline(never)]
+    fn post_longer(&mut self, chan: &Chan, link: &Link, request: &Request) -> bool {
+        let Some(rings) = self.ring.as_mut() else { return false };
+        let [one] = request.segments() else { return false };
+        let (addr, len) = (one.addr(), u64::from(one.len()));
+        if request.total != len {
+            return false;
+        }
+        let mapped = match len >= chan.dev.params.map_threshold && link.pull(len) {
+            true => chan.dev.keys.home(one.lkey(), addr, len),
+            false => None,
+        };
+        let (kind, bytes) = match mapped {
+            Some(_) => (kind::PULL, Part::BYTES),
+            None => (kind::SEND, len as usize),
+        };
+        if bytes > rings.chunk {
+            return false;
+        }
+        let Some(slot) = rings.room(link, bytes) else { return false };
+        let to = rings.memory.at(slot.payload);
+        // SAFETY: a reserved slot has room for `bytes` bytes; the source is the segment's, which has as many.
+        unsafe {
+            match mapped {
+                Some((map, offset)) => Part { addr, len, map, offset }.store(to),
+                None => bytes::copy(addr as *const u8, to, bytes),
+            }
+        }
+        let flags = if request.flags.contains(PostFlag::SOLICITED) { SOLICITED } else { 0 };
+        rings.publish(chan, link, slot, kind, flags, len as u32);
+        self.taken_in(chan, request);
+        true
+    }
+
+    /// The request posted last is in the ring.
+    #[inline(always)]
+    fn taken_in(&mut self, chan: &Chan, request: &Request) {
         let (index, seq) = (self.tail, self.seq);
         self.seq = seq.wrapping_add(1);
         self.tail = index + 1;
@@ -91,7 +132,6 @@ impl Tx {
             }
             chan.tell(SEND);
         }
-        true
     }
 }
 
