@@ -450,32 +450,40 @@ fn what_a_peer_lends_is_looked_at_first() {
     assert!(!answer(&mut host, &attacker, 1 << 40, Some(&good)));
     assert!(answer(&mut host, &attacker, 8192, Some(&good)));
     assert!(!answer(&mut host, &attacker, 8192, Some(&good)), "often enough");
-    let area = host.area(20_000);
+    let put = |attacker: &Attacker, kind: u32, total: u64, part: crate::one_sided::Part| {
+        // SAFETY: the ring's first payload has room.
+        unsafe { part.store(attacker.ring().at(UNIT)) };
+        attacker.ring().set_rest(0, crate::one_sided::Part::BYTES as u32, total << 32);
+        attacker.ring().set_word(0, 0xDA7A_0000 | kind, Ordering::Release);
+    };
+    let lent = kind::HEAD as u32 | (crate::tx::LENT as u32) << 8;
+    let whole = kind::PULL as u32;
     // What it lent and no more: the message breaks off at what lies outside.
     for (map, offset, len) in
         [(5, 0, 8193), (5, 8192, 1), (5, u64::MAX, 2), (6, 0, 8), (5, 0, 0), (5, 0, 9001)]
     {
+        for (kind, total) in [(lent, 9000), (whole, len)] {
+            if total == 0 {
+                continue;
+            }
+            let (mut host, end, _listener, attacker) = Attacker::connected();
+            assert!(answer(&mut host, &attacker, 8192, Some(&good)));
+            let area = host.area(20_000);
+            assert_eq!(end.post_recv(1, &[area.seg(0, 20_000)]), Status::OK);
+            put(&attacker, kind, total, crate::one_sided::Part { addr: 0, len, map, offset });
+            broken("a piece that is none", host, end);
+        }
+    }
+    // The right one arrives, in a piece and as a whole.
+    for kind in [lent, whole] {
         let (mut host, end, _listener, attacker) = Attacker::connected();
         assert!(answer(&mut host, &attacker, 8192, Some(&good)));
-        assert_eq!(end.post_recv(1, &[host.area(20_000).seg(0, 20_000)]), Status::OK);
-        let part = crate::one_sided::Part { addr: 0, len, map, offset };
-        // SAFETY: the ring's first payload has room.
-        unsafe { part.store(attacker.ring().at(UNIT)) };
-        let kind = kind::HEAD as u32 | (crate::tx::LENT as u32) << 8;
-        attacker.ring().set_rest(0, crate::one_sided::Part::BYTES as u32, 9000 << 32);
-        attacker.ring().set_word(0, 0xDA7A_0000 | kind, Ordering::Release);
-        broken("a piece that is none", host, end);
+        let area = host.area(20_000);
+        assert_eq!(end.post_recv(1, &[area.seg(0, 20_000)]), Status::OK);
+        put(&attacker, kind, 8192, crate::one_sided::Part { addr: 0, len: 8192, map: 5, offset: 0 });
+        let got = end.received(&mut [&mut host]);
+        assert_eq!((got.token, got.length), (1, 8192));
     }
-    // The right one arrives.
-    assert_eq!(end.post_recv(1, &[area.seg(0, 20_000)]), Status::OK);
-    let part = crate::one_sided::Part { addr: 0, len: 8192, map: 5, offset: 0 };
-    // SAFETY: as above.
-    unsafe { part.store(attacker.ring().at(UNIT)) };
-    let kind = kind::HEAD as u32 | (crate::tx::LENT as u32) << 8;
-    attacker.ring().set_rest(0, crate::one_sided::Part::BYTES as u32, 8192 << 32);
-    attacker.ring().set_word(0, 0xDA7A_0000 | kind, Ordering::Release);
-    let got = end.received(&mut [&mut host]);
-    assert_eq!((got.token, got.length), (1, 8192));
     // An answer to what was never asked.
     attacker.send(&Packet::Lent { map: 1, ok: true }, &[]);
     broken("an answer out of turn", host, end);

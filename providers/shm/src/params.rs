@@ -157,7 +157,7 @@ impl Params {
             one_sided,
             cma,
             cma_threshold: config.get("cma_threshold", 65536u64)?.max(1),
-            map_threshold: config.get("map_threshold", 2048u64)?,
+            map_threshold: config.get("map_threshold", 512u64)?,
             stage_bytes,
             stage_most: config.get("stage_most", 1u64 << 20)?,
             rnr_timeout_ms: config.get("rnr_timeout_ms", 0u64)?,
