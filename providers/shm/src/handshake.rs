@@ -19,7 +19,7 @@ use crate::slab::Place;
 pub(crate) const MAX_DATA: usize = 256;
 
 const MAGIC: u32 = 0x4d54_4144;
-const VERSION: u16 = 4;
+const VERSION: u16 = 5;
 const MAX_FRAME: usize = 1024;
 const MAX_FDS: usize = 5;
 

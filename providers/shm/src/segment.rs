@@ -30,14 +30,15 @@ pub(crate) struct Side {
     pub(crate) completed: AtomicU32,
     /// Not 0: the request after those failed with this status.
     pub(crate) fail: AtomicU32,
-    /// Not 0: this side has stopped; what it still reads of its memory is not to be believed.
-    pub(crate) gone: AtomicU32,
-    _pad0: [u8; 36],
+    _pad0: [u8; 40],
     /// Not 0: its receive queue, its send queue does not look here unless its board says so; another value each time.
     pub(crate) parked: [AtomicU32; 2],
     /// Not 0: it waits for room and does not poll.
     pub(crate) want_room: AtomicU32,
-    _pad1: [u8; 52],
+    /// Not 0: this side has stopped; what it still reads of its memory is not to be believed. On a line that is seldom
+    /// written, as peers look at it for each message in mapped memory and each write.
+    pub(crate) gone: AtomicU32,
+    _pad1: [u8; 48],
     /// Odd while it copies from or to the peer's memory.
     pub(crate) busy: AtomicU32,
     _pad2: [u8; 60],
