@@ -123,9 +123,6 @@ impl Attached {
             return Glance::Other;
         }
         self.idle = idle.wrapping_add(1);
-        if idle >= EAGER {
-            std::hint::spin_loop();
-        }
         Glance::Nothing
     }
 
@@ -140,6 +137,33 @@ impl Attached {
     fn found_message(&mut self) {
         self.send_first = self.send;
         self.idle = 0;
+    }
+
+    /// Looks, and takes what there is: as [`Attached::poll`], by the ways of [`Que::poll`].
+    #[inline]
+    fn take(&mut self, out: &mut [Completion]) -> usize {
+        let Some(place) = out.first_mut() else { return 0 };
+        let glance = self.glance();
+        if matches!(glance, Glance::Nothing) {
+            return 0;
+        }
+        if matches!(glance, Glance::Message)
+            && let Some(tell) = self.chan.poll_message(place)
+        {
+            self.found_message();
+            if tell {
+                self.chan.took();
+            }
+            return 1;
+        }
+        if matches!(glance, Glance::Done) && self.chan.poll_done(place) {
+            match self.send_first {
+                true => self.found_first_done(),
+                false => self.idle = 0,
+            }
+            return 1;
+        }
+        self.poll(out)
     }
 
     fn set_look(&mut self, look: u32) {
@@ -253,7 +277,7 @@ impl List {
         let mut found = 0;
         let (last, first) = self.active.split_at_mut(begin);
         for (turn, at) in first.iter_mut().chain(last).enumerate() {
-            found += at.poll(&mut out[found..]);
+            found += at.take(&mut out[found..]);
             if found == out.len() {
                 self.next = begin + turn + 1;
                 return found;
@@ -355,7 +379,12 @@ impl Que {
         }
         let [one] = &mut list.active[..] else { return self.poll_list(list, out) };
         match one.glance() {
-            Glance::Nothing => 0,
+            Glance::Nothing => {
+                if one.idle > EAGER {
+                    std::hint::spin_loop();
+                }
+                0
+            }
             Glance::Message => self.poll_message(list, out),
             Glance::Done => self.poll_done(list, out),
             Glance::Other => self.poll_list(list, out),

@@ -11,6 +11,7 @@ use crate::bytes;
 use crate::channel::Chan;
 use crate::link::Link;
 use crate::one_sided::Part;
+use crate::ring::Frame;
 use crate::tx::{SOLICITED, kind};
 
 const _: () = assert!(SOLICITED as u32 == CompletionFlag::SOLICITED.0);
@@ -33,7 +34,7 @@ impl Rx {
         let user = chan.attr.recv_user;
         let mut n = 0;
         while let Some(place) = out.get_mut(n) {
-            if !self.message_for(place, user) && !self.mapped_for(link, place, user) {
+            if !self.message_for(chan, place, user) && !self.mapped_for(chan, link, place, user) {
                 break;
             }
             n += 1;
@@ -103,15 +104,25 @@ impl Rx {
         }
     }
 
+    /// The next frame, if it is of this kind and plain.
+    #[inline(always)]
+    fn next_of(&self, kind: u8) -> Option<Frame> {
+        let rings = self.rings.as_ref()?;
+        rings.from.next_if(&rings.memory, kind, SOLICITED)
+    }
+
     /// Takes one such message, if there is one. By itself, and with the copy at the end, so that what it has in hand stays
     /// in registers.
     #[inline(never)]
-    fn message_for(&mut self, place: &mut Completion, user: u64) -> bool {
+    fn message_for(&mut self, chan: &Chan, place: &mut Completion, user: u64) -> bool {
+        let Some(frame) = self.next_of(kind::SEND) else { return false };
+        if self.head == self.tail && !self.take_shared(chan) {
+            return false;
+        }
         let Some(rings) = self.rings.as_mut() else { return false };
-        let Some(frame) = rings.from.next_if(&rings.memory, kind::SEND, SOLICITED) else { return false };
         let at = self.head as usize & (self.recvs.len() - 1);
         let recv = &self.recvs[at];
-        if self.head == self.tail || frame.len as u64 >= recv.room.into() {
+        if frame.len as u64 >= recv.room.into() {
             return false;
         }
         *place = Completion {
@@ -139,13 +150,15 @@ impl Rx {
 
     /// Takes one such message that lies in memory of the peer's which is mapped here, if there is one.
     #[inline(never)]
-    fn mapped_for(&mut self, link: &Link, place: &mut Completion, user: u64) -> bool {
+    fn mapped_for(&mut self, chan: &Chan, link: &Link, place: &mut Completion, user: u64) -> bool {
+        let Some(frame) = self.next_of(kind::PULL) else { return false };
+        if self.head == self.tail && !self.take_shared(chan) {
+            return false;
+        }
         let Some(rings) = self.rings.as_mut() else { return false };
-        let Some(frame) = rings.from.next_if(&rings.memory, kind::PULL, SOLICITED) else { return false };
         let recv = &self.recvs[self.head as usize & (self.recvs.len() - 1)];
         let len = frame.arg >> 32;
-        let fits = self.head != self.tail && len < recv.room.into() && recv.nsegs == 1;
-        if !fits || frame.len != Part::BYTES {
+        if len >= recv.room.into() || recv.nsegs != 1 || frame.len != Part::BYTES {
             return false;
         }
         // SAFETY: the frame's payload lies inside the ring, is aligned and as long as checked.
