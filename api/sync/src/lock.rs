@@ -15,7 +15,8 @@ use crate::{barrier, thread};
 const FIRST: u32 = if cfg!(any(loom, miri)) { 1 } else { 128 };
 const MOST: u32 = 1 << 22;
 
-/// How many threads can become a lock's favourite in its life.
+/// How many threads can be known as a lock's favourite of now or before. A place is handed on once its thread was seen
+/// to be out of it; a thread that finds none takes the lock with an exchange, as all do of an ordinary one.
 const PLACES: usize = if cfg!(loom) { 2 } else { 4 };
 
 /// Takes the place from a thread's number.
@@ -35,6 +36,8 @@ pub struct Lock<T> {
     held: AtomicBool,
     /// Accessed while `held`.
     history: UnsafeCell<History>,
+    #[cfg(all(test, not(loom)))]
+    spent: tests::Spent,
     value: UnsafeCell<T>,
 }
 
@@ -47,7 +50,17 @@ struct History {
     wanted: u32,
     /// The thread of each place.
     threads: [usize; PLACES],
+    /// By place, a bit each: it was taken from the favourite, which did not come this way since and may be about to write
+    /// to its `inside`.
+    unseen: u8,
+    /// Declared to be for one thread.
+    single: bool,
+    /// Place of the favourite of now, or of the last one.
+    owner: u8,
 }
+
+/// Nobody was the favourite.
+const NOBODY: u8 = PLACES as u8;
 
 // SAFETY: one guard exists at a time (see the crate's documentation), so the value is accessed by one thread at a time.
 unsafe impl<T: Send> Sync for Lock<T> {}
@@ -66,14 +79,56 @@ pub struct Guard<'a, T> {
 impl<T> Lock<T> {
     /// An open lock.
     pub fn new(value: T) -> Lock<T> {
-        let history = History { last: 0, row: 0, wanted: FIRST, threads: [0; PLACES] };
+        let history = History {
+            last: 0,
+            row: 0,
+            wanted: FIRST,
+            threads: [0; PLACES],
+            unseen: 0,
+            single: false,
+            owner: NOBODY,
+        };
         Lock {
             favourite: AtomicUsize::new(0),
             inside: std::array::from_fn(|_| AtomicBool::new(false)),
             held: AtomicBool::new(false),
             history: UnsafeCell::new(history),
+            #[cfg(all(test, not(loom)))]
+            spent: Default::default(),
             value: UnsafeCell::new(value),
         }
+    }
+
+    /// An open lock that one thread takes, says its user, and others seldom if at all: see [`Lock::declare`].
+    pub fn for_one_thread(value: T) -> Lock<T> {
+        let mut lock = Lock::new(value);
+        lock.history.get_mut().single = true;
+        lock
+    }
+
+    /// Says whether one thread takes the lock, and others seldom if at all. Then the first that takes it is its favourite
+    /// from that on, and when it was taken from it, again as soon as it comes back; another one must take it some times
+    /// in a row, as at first, which never becomes more. Where that is wrong it costs time: each time another thread comes,
+    /// it makes a barrier in all threads. The calling thread must not hold the lock.
+    pub fn declare(&self, single: bool) {
+        let mut looks = 0;
+        while !self.hold() {
+            relax(&mut looks);
+        }
+        // SAFETY: `held` is the caller's. The favourite does not look at the history.
+        let history = unsafe { &mut *self.history.get() };
+        history.single = single;
+        history.wanted = FIRST;
+        self.held.store(false, Ordering::Release);
+    }
+
+    /// Whether the calling thread takes it without exchange.
+    pub fn is_favourite(&self) -> bool {
+        self.favours(thread::current())
+    }
+
+    fn favours(&self, me: usize) -> bool {
+        self.favourite.load(Ordering::Relaxed) ^ me < PLACES
     }
 
     /// The value. Spins a little, then gives its processor away until it is its turn.
@@ -99,10 +154,7 @@ impl<T> Lock<T> {
     fn lock_as(&self, me: usize) -> Guard<'_, T> {
         match self.enter(me) {
             Some(guard) => guard,
-            None => {
-                self.lock_slowly(me);
-                self.guard(&self.held)
-            }
+            None => self.guard(self.lock_slowly(me)),
         }
     }
 
@@ -141,18 +193,19 @@ impl<T> Lock<T> {
         Guard { lock: self, flag, _here: PhantomData }
     }
 
-    /// Takes `held`, when nobody else is inside.
+    /// Takes it, when nobody else is inside. The flag is the one to be cleared.
     #[cold]
     #[inline(never)]
-    fn lock_slowly(&self, me: usize) {
+    fn lock_slowly(&self, me: usize) -> &AtomicBool {
         let mut looks = 0;
         while !self.hold() {
             relax(&mut looks);
         }
-        self.taken(me);
+        self.revoke();
         while self.is_inside() {
             relax(&mut looks);
         }
+        self.taken(me)
     }
 
     #[inline(never)]
@@ -160,14 +213,18 @@ impl<T> Lock<T> {
         if !self.hold() {
             return None;
         }
-        self.taken(me);
-        // Made also when somebody is inside: then its drop opens the lock again.
-        let guard = self.guard(&self.held);
-        (!self.is_inside()).then_some(guard)
+        self.revoke();
+        if self.is_inside() {
+            self.held.store(false, Ordering::Release);
+            return None;
+        }
+        Some(self.guard(self.taken(me)))
     }
 
     /// Takes `held`.
     fn hold(&self) -> bool {
+        #[cfg(all(test, not(loom)))]
+        self.spent.exchanges.fetch_add(1, Ordering::Relaxed);
         // Not an exchange without condition: one that fails must not write, or holders and waiters fight for the line.
         self.held.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
@@ -177,30 +234,66 @@ impl<T> Lock<T> {
         self.inside.iter().any(|inside| inside.load(Ordering::Acquire))
     }
 
-    /// Revokes the favourite, or appoints `me` when it is time. The caller has `held`.
-    fn taken(&self, me: usize) {
+    /// From here on there is no favourite. The caller has `held`.
+    fn revoke(&self) {
+        let favourite = self.favourite.load(Ordering::Relaxed);
+        if favourite == 0 {
+            return;
+        }
+        self.favourite.store(0, Ordering::Relaxed);
+        barrier::heavy();
+        #[cfg(all(test, not(loom)))]
+        self.spent.barriers.fetch_add(1, Ordering::Relaxed);
         // SAFETY: `held` is the caller's.
         let history = unsafe { &mut *self.history.get() };
-        if self.favourite.load(Ordering::Relaxed) != 0 {
-            self.favourite.store(0, Ordering::Relaxed);
-            barrier::heavy();
+        history.unseen |= 1 << (favourite & PLACE);
+        if !history.single {
             history.wanted = history.wanted.saturating_mul(2).min(MOST);
         }
+    }
+
+    /// Notes that `me` took it, and appoints it when it is time. The caller has `held`, and nobody is inside. The result
+    /// is what keeps others out: `held` still, or, so that a favourite that takes it twice is found out from the start,
+    /// its `inside`.
+    fn taken(&self, me: usize) -> &AtomicBool {
+        // SAFETY: `held` is the caller's.
+        let history = unsafe { &mut *self.history.get() };
         if history.last != me {
             history.last = me;
             history.row = 0;
         }
         history.row += 1;
-        if history.row > history.wanted {
-            history.row = 0;
-            let free = |thread: &usize| *thread == me || *thread == 0;
-            if barrier::available()
-                && let Some(place) = history.threads.iter().position(free)
-            {
+        let own = history.threads.iter().position(|thread| *thread == me);
+        if let Some(own) = own {
+            history.unseen &= !(1 << own);
+        }
+        let returns = own == Some(history.owner.into()) || history.owner == NOBODY;
+        if history.row <= history.wanted && !(history.single && returns) {
+            return &self.held;
+        }
+        history.row = 0;
+        match own.or_else(|| history.free()).filter(|_| barrier::available()) {
+            None => &self.held,
+            Some(place) => {
                 history.threads[place] = me;
+                history.owner = place as u8;
+                let inside = &self.inside[place];
+                inside.store(true, Ordering::Relaxed);
                 self.favourite.store(me | place, Ordering::Relaxed);
+                // Who comes next sees `inside` with it.
+                self.held.store(false, Ordering::Release);
+                inside
             }
         }
+    }
+}
+
+impl History {
+    /// A place for a thread that has none: one that was never given away, or one whose thread came this way after it was
+    /// taken from it. That thread read then that it is not the favourite, and cannot read any more that it was.
+    fn free(&self) -> Option<usize> {
+        let never = self.threads.iter().position(|thread| *thread == 0);
+        never.or_else(|| (0..PLACES).find(|place| self.unseen & (1 << place) == 0))
     }
 }
 
@@ -262,221 +355,6 @@ fn relax(looks: &mut u32) {
 }
 
 #[cfg(all(test, loom))]
-mod models {
-    use super::*;
-    use loom::cell::UnsafeCell as Cell;
-    use loom::sync::Arc;
-    use loom::sync::atomic::AtomicU32;
-
-    /// A cell that the model checker watches: two accesses at once, or one that the other's writes are not visible to,
-    /// fail the model.
-    type Value = Lock<Cell<u32>>;
-
-    fn add(lock: &Value, me: usize) {
-        lock.lock_as(me).with_mut(|value| {
-            // SAFETY: the lock is held; that it is exclusive is what the model finds out.
-            unsafe { *value += 1 }
-        });
-    }
-
-    fn model(check: impl Fn() + Sync + Send + 'static) {
-        let mut model = loom::model::Builder::new();
-        model.preemption_bound = Some(3);
-        model.check(check);
-    }
-
-    /// A lock of which `me` is the favourite.
-    fn with_favourite(me: usize) -> Value {
-        let lock = Lock::new(Cell::new(0));
-        while lock.favourite.load(Ordering::Relaxed) == 0 {
-            add(&lock, me);
-        }
-        lock
-    }
-
-    fn total(lock: &Value) -> u32 {
-        lock.lock_as(800).with(|value| {
-            // SAFETY: as in `add`.
-            unsafe { *value }
-        })
-    }
-
-    #[test]
-    fn a_favourite_and_another_thread() {
-        model(|| {
-            let lock = Arc::new(with_favourite(8));
-            let before = 2;
-            let theirs = lock.clone();
-            let other = loom::thread::spawn(move || {
-                add(&theirs, 16);
-                add(&theirs, 16);
-            });
-            add(&lock, 8);
-            add(&lock, 8);
-            other.join().unwrap();
-            assert_eq!(total(&lock), before + 4);
-        });
-    }
-
-    #[test]
-    fn a_favourite_and_one_that_only_tries() {
-        model(|| {
-            let lock = Arc::new(with_favourite(8));
-            let theirs = lock.clone();
-            let got = Arc::new(AtomicU32::new(0));
-            let counted = got.clone();
-            let other = loom::thread::spawn(move || {
-                if let Some(guard) = theirs.try_lock_as(16) {
-                    // SAFETY: as in `add`.
-                    guard.with_mut(|value| unsafe { *value += 1 });
-                    counted.store(1, Ordering::Relaxed);
-                }
-            });
-            add(&lock, 8);
-            add(&lock, 8);
-            other.join().unwrap();
-            assert_eq!(total(&lock), 2 + 2 + got.load(Ordering::Relaxed));
-        });
-    }
-
-    /// The place goes from thread to thread: what a revoked one still writes must not open the lock for others.
-    #[test]
-    fn a_favourite_that_is_replaced() {
-        model(|| {
-            let lock = Arc::new(with_favourite(8));
-            let theirs = lock.clone();
-            let other = loom::thread::spawn(move || {
-                for _ in 0..4 {
-                    add(&theirs, 16);
-                }
-            });
-            add(&lock, 8);
-            other.join().unwrap();
-            assert_eq!(total(&lock), 2 + 5);
-        });
-    }
-
-    #[test]
-    fn a_favourite_and_two_others() {
-        let mut model = loom::model::Builder::new();
-        model.preemption_bound = Some(2);
-        model.check(|| {
-            let lock = Arc::new(with_favourite(8));
-            let others: Vec<_> = [16, 24]
-                .into_iter()
-                .map(|me| {
-                    let lock = lock.clone();
-                    loom::thread::spawn(move || add(&lock, me))
-                })
-                .collect();
-            add(&lock, 8);
-            for other in others {
-                other.join().unwrap();
-            }
-            assert_eq!(total(&lock), 2 + 3);
-        });
-    }
-}
-
+mod models;
 #[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-    use std::sync::Barrier;
-
-    fn favour<T>(lock: &Lock<T>) {
-        crate::prepare();
-        for _ in 0..=FIRST {
-            drop(lock.lock());
-        }
-    }
-
-    #[test]
-    fn a_thread_that_keeps_taking_it_becomes_the_favourite() {
-        let lock = Lock::new(0);
-        drop(lock.lock());
-        assert_eq!(lock.favourite.load(Ordering::Relaxed), 0);
-        favour(&lock);
-        let expected = if barrier::available() { thread::current() } else { 0 };
-        assert_eq!(lock.favourite.load(Ordering::Relaxed), expected);
-        let guard = lock.lock();
-        assert_eq!(lock.inside[0].load(Ordering::Relaxed), expected != 0);
-        drop(guard);
-    }
-
-    #[test]
-    fn the_favourite_cannot_take_it_twice() {
-        let lock = Lock::new(1);
-        favour(&lock);
-        let held = lock.lock();
-        assert!(lock.try_lock().is_none());
-        assert!(lock.try_lock().is_none());
-        drop(held);
-        assert_eq!(*lock.try_lock().unwrap(), 1);
-    }
-
-    #[test]
-    fn a_failed_try_does_not_open_the_lock() {
-        let lock = Lock::new(1);
-        favour(&lock);
-        let held = lock.lock();
-        std::thread::scope(|scope| {
-            scope.spawn(|| assert!(lock.try_lock().is_none() && lock.try_lock().is_none()));
-        });
-        assert!(lock.try_lock().is_none());
-        drop(held);
-        assert_eq!(*lock.try_lock().unwrap(), 1);
-    }
-
-    #[test]
-    fn the_place_must_be_earned_anew_and_at_a_higher_price() {
-        let lock = Lock::new(());
-        favour(&lock);
-        if lock.favourite.load(Ordering::Relaxed) == 0 {
-            return;
-        }
-        std::thread::scope(|scope| {
-            scope.spawn(|| drop(lock.lock()));
-        });
-        assert_eq!(lock.favourite.load(Ordering::Relaxed), 0);
-        favour(&lock);
-        assert_eq!(lock.favourite.load(Ordering::Relaxed), 0, "too early");
-        favour(&lock);
-        assert_ne!(lock.favourite.load(Ordering::Relaxed), 0);
-    }
-
-    /// Threads that come in bursts, so that each becomes the favourite and is revoked in the middle.
-    #[test]
-    fn threads_exclude_each_other() {
-        let (threads, bursts, turns) = if cfg!(miri) { (3, 2, 4) } else { (5, 40, 3000) };
-        let lock = Lock::new((0u64, 0u64));
-        let start = Barrier::new(threads as usize);
-        crate::prepare();
-        std::thread::scope(|scope| {
-            for thread in 0..threads {
-                let (lock, start) = (&lock, &start);
-                scope.spawn(move || {
-                    start.wait();
-                    for burst in 0..bursts {
-                        let mut done = 0;
-                        while done < turns {
-                            let guard = if thread == 0 { lock.try_lock() } else { Some(lock.lock()) };
-                            if let Some(mut value) = guard {
-                                value.0 += 1;
-                                std::hint::black_box(&mut *value);
-                                value.1 += 1;
-                                done += 1;
-                            } else {
-                                std::thread::yield_now();
-                            }
-                        }
-                        if burst % 4 == thread % 4 {
-                            std::thread::yield_now();
-                        }
-                    }
-                });
-            }
-        });
-        let value = lock.lock();
-        assert_eq!(*value, (threads * bursts * turns, threads * bursts * turns));
-    }
-}
+mod tests;
