@@ -173,6 +173,14 @@ typedef uint64_t datp_caps;
 #define DATP_CAPS_SEND_INVALIDATE ((datp_caps)(0x200))
 /* Registers memory of other devices (Device::register_dmabuf). */
 #define DATP_CAPS_DMABUF ((datp_caps)(0x400))
+/* Looks at ChannelFlag in ChannelAttr, which are 0 for others. */
+#define DATP_CAPS_CHANNEL_FLAGS ((datp_caps)(0x800))
+
+/* What is known of a channel's use. All are advice: a channel works whatever they say. */
+typedef uint32_t datp_channel_flag;
+/* One thread posts to it and polls for it, others seldom if at all. Calls of several threads at once come
+ * nevertheless, and must be served correctly. */
+#define DATP_CHANNEL_FLAG_SINGLE_THREADED ((datp_channel_flag)(1))
 
 /* Kind of an Event. */
 typedef uint32_t datp_event_kind;
@@ -389,6 +397,7 @@ struct datp_channel_attr {
     uint32_t max_recv_segments;
     uint32_t max_reads_out;
     uint32_t max_reads_in;
+    /* Bits of ChannelFlag for a device that has Caps::CHANNEL_FLAGS, else 0. Bits it does not know mean nothing to it. */
     uint32_t reserved;
     uint64_t max_message;
 };

@@ -99,7 +99,7 @@ fn program() -> String {
         Status as "DATP_STATUS", Opcode as "DATP_OPCODE", PostFlag as "DATP_POST_FLAG",
         CompletionStatus as "DATP_COMPLETION_STATUS", CompletionFlag as "DATP_COMPLETION_FLAG",
         Access as "DATP_ACCESS", Caps as "DATP_CAPS", EventKind as "DATP_EVENT_KIND",
-        RejectReason as "DATP_REJECT_REASON"
+        RejectReason as "DATP_REJECT_REASON", ChannelFlag as "DATP_CHANNEL_FLAG"
     }
     let mut number = |name: &str, value: &dyn Debug| {
         let _ = writeln!(out, "_Static_assert(DATP_{name} == {value:?}, \"{name}\");");

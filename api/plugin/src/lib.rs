@@ -57,7 +57,7 @@ pub use provider::{
     Srq,
 };
 pub use wire::{
-    Access, AtomicRequest, BindRequest, Block, Caps, ChannelAttr, Completion, CompletionFlag,
+    Access, AtomicRequest, BindRequest, Block, Caps, ChannelAttr, ChannelFlag, Completion, CompletionFlag,
     CompletionStatus, DeviceAttr, Event, EventKind, Keys, MAX_PRIVATE_DATA, Opcode, PostFlag, RecvRequest,
     RejectReason, Request, Segment, SockAddr, SrqAttr, Status,
 };

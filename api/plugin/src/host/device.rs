@@ -84,6 +84,7 @@ impl Device {
         srq: Option<&Arc<Srq>>,
     ) -> Result<Channel, Failure> {
         let ops = self.0.tables.device;
+        let attr = &attr.shown_to(self.0.attr.caps);
         let ctx_of = |queue: Option<&Arc<Queue>>| queue.map_or(null(), |queue| queue.ctx());
         let srq_ctx = srq.map_or(null(), |srq| srq.ctx());
         // SAFETY: as above; queues of the same device are alive in the arguments.

@@ -73,6 +73,7 @@ impl Below {
         srq: Option<&Arc<BelowSrq>>,
     ) -> Result<Arc<BelowChannel>, Failure> {
         let ops = self.0.0.tables.device;
+        let attr = &attr.shown_to(self.0.attr().caps);
         let [send, recv] = queues.map(|queue| queue.map_or(null(), |queue| queue.0.ctx()));
         let of_srq = srq.map_or(null(), |srq| srq.object.ctx);
         // SAFETY: the plugin's own objects, alive in the arguments; places for the answer and the sentence.

@@ -3,7 +3,7 @@
 use abi_stable::StableAbi;
 
 use super::event::SockAddr;
-use super::numbers::Caps;
+use super::numbers::{Caps, ChannelFlag};
 
 /// What a device can do. Counts are objects, sizes bytes.
 #[repr(C)]
@@ -60,8 +60,31 @@ pub struct ChannelAttr {
     pub max_recv_segments: u32,
     pub max_reads_out: u32,
     pub max_reads_in: u32,
+    /// Bits of [`ChannelFlag`] for a device that has [`Caps::CHANNEL_FLAGS`], else 0. Bits it does not know mean nothing
+    /// to it.
     pub reserved: u32,
     pub max_message: u64,
+}
+
+impl ChannelAttr {
+    /// What else is known of the channel's use.
+    pub fn flags(&self) -> ChannelFlag {
+        ChannelFlag(self.reserved)
+    }
+
+    /// The same with these flags.
+    #[must_use]
+    pub fn with_flags(self, flags: ChannelFlag) -> ChannelAttr {
+        ChannelAttr { reserved: flags.0, ..self }
+    }
+
+    /// What a device with `caps` is shown of it.
+    pub(crate) fn shown_to(self, caps: Caps) -> ChannelAttr {
+        match caps.contains(Caps::CHANNEL_FLAGS) {
+            true => self,
+            false => self.with_flags(ChannelFlag::NONE),
+        }
+    }
 }
 
 /// What a shared receive queue is to be able to do.
@@ -100,4 +123,19 @@ pub struct Block {
     pub len: u64,
     /// Names the block when it is freed.
     pub handle: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_are_shown_to_who_claims_to_look_at_them() {
+        let attr = ChannelAttr { user: 7, ..ChannelAttr::default() }.with_flags(ChannelFlag::SINGLE_THREADED);
+        let told = attr.shown_to(Caps::CHANNEL_FLAGS | Caps::SRQ);
+        assert_eq!((told.user, told.flags()), (7, ChannelFlag::SINGLE_THREADED));
+        // As every plugin built before there were flags is.
+        let other = attr.shown_to(Caps(!Caps::CHANNEL_FLAGS.0));
+        assert_eq!((other.user, other.reserved), (7, 0));
+    }
 }

@@ -11,6 +11,7 @@ mod request;
 pub use attr::{Block, ChannelAttr, DeviceAttr, Keys, SrqAttr};
 pub use event::{Event, MAX_PRIVATE_DATA, SockAddr};
 pub use numbers::{
-    Access, Caps, CompletionFlag, CompletionStatus, EventKind, Opcode, PostFlag, RejectReason, Status,
+    Access, Caps, ChannelFlag, CompletionFlag, CompletionStatus, EventKind, Opcode, PostFlag, RejectReason,
+    Status,
 };
 pub use request::{AtomicRequest, BindRequest, Completion, RecvRequest, Request, Segment};

@@ -226,9 +226,21 @@ constants! {
         SEND_INVALIDATE = 0x200;
         /// Registers memory of other devices ([`crate::Device::register_dmabuf`]).
         DMABUF = 0x400;
+        /// Looks at [`ChannelFlag`] in [`crate::ChannelAttr`], which are 0 for others.
+        CHANNEL_FLAGS = 0x800;
     }
 }
 bits!(Caps(u64));
+
+constants! {
+    /// What is known of a channel's use. All are advice: a channel works whatever they say.
+    ChannelFlag(u32) {
+        /// One thread posts to it and polls for it, others seldom if at all. Calls of several threads at once come
+        /// nevertheless, and must be served correctly.
+        SINGLE_THREADED = 1;
+    }
+}
+bits!(ChannelFlag(u32));
 
 constants! {
     /// Kind of an [`crate::Event`].
