@@ -28,7 +28,7 @@ pub unsafe fn read(text: *const c_char) -> Option<String> {
 /// Names and values as C programs see them, at a fixed place.
 pub struct NamedList {
     entries: Box<[NamedAttr]>,
-    _text: Vec<CString>,
+    text: Vec<CString>,
 }
 
 // SAFETY: the pointers lead to the strings beside them, which nobody changes.
@@ -45,7 +45,20 @@ impl NamedList {
             .chunks_exact(2)
             .map(|pair| NamedAttr { name: pair[0].as_ptr(), value: pair[1].as_ptr() })
             .collect();
-        NamedList { entries, _text: text }
+        NamedList { entries, text }
+    }
+
+    /// Whether it is the list of these pairs.
+    pub fn says(&self, pairs: &[(String, String)]) -> bool {
+        let same = |text: &CString, wanted: &str| {
+            text.as_bytes() == wanted.split('\0').next().unwrap_or_default().as_bytes()
+        };
+        self.text.len() == 2 * pairs.len()
+            && self
+                .text
+                .chunks_exact(2)
+                .zip(pairs)
+                .all(|(own, (name, value))| same(&own[0], name) && same(&own[1], value))
     }
 
     /// How many.
@@ -97,7 +110,9 @@ mod tests {
         let pairs = vec![("a".to_owned(), "1".to_owned()), ("b".to_owned(), String::new())];
         let list = NamedList::new(&pairs);
         // SAFETY: a list made just now.
-        assert_eq!(unsafe { read_list(list.pointer(), list.count()) }, Some(pairs));
+        assert_eq!(unsafe { read_list(list.pointer(), list.count()) }, Some(pairs.clone()));
+        assert!(list.says(&pairs) && !list.says(&pairs[..1]) && !list.says(&[]));
+        assert!(!list.says(&[pairs[0].clone(), ("b".to_owned(), "2".to_owned())]));
         // SAFETY: null is refused or not looked at.
         unsafe {
             assert_eq!(read_list(std::ptr::null(), 0), Some(vec![]));

@@ -147,6 +147,10 @@ fn values_are_all_taken_or_none() {
             EpAttr { request_completion_flags: CompletionFlags::UNSIGNALLED, ..good.clone() },
         ),
         (
+            EpMask::TRANSPORT_SPECIFIC,
+            EpAttr { transport_specific: vec![("single_threaded".into(), "yes".into())], ..good.clone() },
+        ),
+        (
             EpMask::PROVIDER_SPECIFIC,
             EpAttr { provider_specific: vec![("x".into(), "y".into())], ..good.clone() },
         ),
@@ -259,4 +263,35 @@ fn the_soft_high_watermark_is_an_attribute_too() {
         other => panic!("{other:?}"),
     }
     assert!(evd.poll().unwrap().is_none(), "once");
+}
+
+/// What is wrong with a named attribute is said in words.
+#[test]
+fn named_attributes_that_are_refused_are_named() {
+    let side = Side::new();
+    let set = |pairs: &[(&str, &str)], provider: bool| {
+        let list: Vec<_> = pairs.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+        let mut attr = side.ep.query().unwrap().attr;
+        let mask = match provider {
+            true => EpMask::PROVIDER_SPECIFIC,
+            false => EpMask::TRANSPORT_SPECIFIC,
+        };
+        *(if provider { &mut attr.provider_specific } else { &mut attr.transport_specific }) = list;
+        let result = side.ep.modify(mask, &EpModify { attr, ..EpModify::default() });
+        result.map_err(|error| (error.kind(), error.message().unwrap_or_default().to_owned()))
+    };
+    let cases = [
+        (vec![("colour", "red")], false, r#"transport attribute "colour" = "red" is not known"#),
+        (vec![("single_threaded", "1")], false, r#"it is "true" or "false""#),
+        (vec![("single_threaded", "true"), ("single_threaded", "false")], false, "twice"),
+        (vec![("single_threaded", "true"), ("colour", "red")], false, "\"colour\""),
+        (vec![("single_threaded", "true")], true, r#"provider attribute "single_threaded""#),
+    ];
+    for (pairs, provider, words) in cases {
+        let (kind, message) = set(&pairs, provider).unwrap_err();
+        assert_eq!(kind, ReturnType::InvalidParameter, "{pairs:?}");
+        assert!(message.contains(words), "{pairs:?}: {message}");
+    }
+    set(&[("single_threaded", "true")], false).unwrap();
+    assert!(side.ep.query().unwrap().attr.is_single_threaded());
 }

@@ -25,13 +25,17 @@ struct Side {
 
 impl Side {
     fn new() -> Side {
+        Side::with(|attr| attr)
+    }
+
+    fn with(change: impl FnOnce(EpAttr) -> EpAttr) -> Side {
         let device = Plugin::of::<dat_loopback::Loopback>().open(&Config::default()).unwrap();
         let ia = Ia::open(device, "loopback0", "0", IaOptions::default()).unwrap();
         let pz = ia.pz_create().unwrap();
         let dto = ia.evd_create(256, EvdFlags::DTO).unwrap();
         let conn = ia.evd_create(8, EvdFlags::CONNECTION | EvdFlags::CR).unwrap();
         let lmr = ia.lmr_create(&pz, ia.alloc(64).unwrap(), Privileges::ALL).unwrap();
-        let attr = EpAttr { max_message_size: 64, max_rdma_size: 64, ..EpAttr::default() };
+        let attr = change(EpAttr { max_message_size: 64, max_rdma_size: 64, ..EpAttr::default() });
         let ep = ia.ep_create(Some(&pz), Some(&dto), Some(&dto), Some(&conn), Some(&attr)).unwrap();
         Side { ia, dto, conn, lmr, ep }
     }
@@ -76,8 +80,17 @@ fn post_all(ep: &Ep, lmr: &Lmr, receives: bool, accepted: &AtomicU64, deadline: 
 
 #[test]
 fn every_accepted_post_completes_once_while_others_poll_and_disconnect() {
+    post_poll_and_disconnect(Side::new(), Side::new());
+}
+
+/// What was declared is advice: with as many threads as above all is the same.
+#[test]
+fn endpoints_declared_single_threaded_serve_several_threads() {
+    post_poll_and_disconnect(Side::with(EpAttr::single_threaded), Side::with(EpAttr::single_threaded));
+}
+
+fn post_poll_and_disconnect(a: Side, b: Side) {
     let deadline = Instant::now() + LIMIT;
-    let (a, b) = (Side::new(), Side::new());
     for round in 0..ROUNDS {
         connect(&a, &b);
         let accepted = [AtomicU64::new(0), AtomicU64::new(0)];

@@ -37,8 +37,8 @@ pub(crate) fn heavy() {
     loom::sync::atomic::fence(loom::sync::atomic::Ordering::SeqCst);
 }
 
-/// Whether [`heavy`] can be had.
-pub(crate) fn available() -> bool {
+/// Whether locks can have favourites.
+pub fn available() -> bool {
     #[cfg(not(any(miri, loom)))]
     {
         STATE.load(Ordering::Relaxed) == PRESENT

@@ -28,5 +28,5 @@ mod barrier;
 mod lock;
 mod thread;
 
-pub use barrier::prepare;
+pub use barrier::{available, prepare};
 pub use lock::{Guard, Lock};

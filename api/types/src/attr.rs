@@ -123,8 +123,30 @@ pub struct EpAttr {
     pub max_rdma_write_iov: u32,
     /// Soft high watermark of an endpoint with a shared receive queue; 0 is off.
     pub srq_soft_hw: u32,
+    /// Names and values. [`EpAttr::SINGLE_THREADED`] is known with every provider, and no other.
     pub transport_specific: Vec<(String, String)>,
     pub provider_specific: Vec<(String, String)>,
+}
+
+impl EpAttr {
+    /// Name of the transport attribute that says whether one thread uses the endpoint: `true` or `false`, which is the
+    /// default. That thread then takes no lock for the endpoint's posts and completions, from its first call on a
+    /// connection on, and again at once after another one called. Others may call all the same and are served correctly;
+    /// it costs them, and that thread, microseconds.
+    pub const SINGLE_THREADED: &'static str = "single_threaded";
+
+    /// The same attributes, for an endpoint that one thread uses ([`EpAttr::SINGLE_THREADED`]).
+    #[must_use]
+    pub fn single_threaded(mut self) -> EpAttr {
+        self.transport_specific.retain(|(name, _)| name != EpAttr::SINGLE_THREADED);
+        self.transport_specific.push((EpAttr::SINGLE_THREADED.into(), "true".into()));
+        self
+    }
+
+    /// Whether they say that one thread uses the endpoint.
+    pub fn is_single_threaded(&self) -> bool {
+        self.transport_specific.iter().any(|(name, value)| name == EpAttr::SINGLE_THREADED && value == "true")
+    }
 }
 
 impl Default for EpAttr {

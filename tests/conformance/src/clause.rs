@@ -97,6 +97,7 @@ pub fn clauses() -> Vec<&'static Clause> {
         chapters::l_objects::CLAUSES,
         chapters::l_registry::CLAUSES,
         chapters::p_codes::CLAUSES,
+        chapters::p_threads::CLAUSES,
         chapters::p_plugin::CLAUSES,
     ];
     let mut all: Vec<&Clause> = chapters.into_iter().flatten().collect();

@@ -358,7 +358,8 @@ fn write_attr(ep: &Ep, attr: &dat_types::EpAttr) -> EpAttr {
     let length = |value: u64| value.min(u32::MAX.into()) as u32;
     let keep = |place: &parking_lot::Mutex<NamedList>, pairs: &[(String, String)]| {
         let mut kept = place.lock();
-        if kept.count() as usize != pairs.len() {
+        // What was given out stays valid as long as it is true.
+        if !kept.says(pairs) {
             *kept = NamedList::new(pairs);
         }
         (kept.count(), kept.pointer())

@@ -171,6 +171,47 @@ static void closes_abruptly(struct pair *pair)
     CHECK(DAT_GET_TYPE((uintptr_t)result) == DAT_ABORT);
 }
 
+/* The one named attribute there is: given back as it was set, changed, refused when it is another or says nothing. */
+static void names_attributes(struct pair *pair)
+{
+    DAT_NAMED_ATTR list[2] = { { "single_threaded", "true" }, { "single_threaded", "false" } };
+    const DAT_NAMED_ATTR bad[] = { { "single_threaded", "yes" }, { "colour", "true" }, { "single_threaded", "" } };
+    const DAT_EP_PARAM_MASK mask =
+        DAT_EP_FIELD_EP_ATTR_NUM_TRANSPORT_ATTR | DAT_EP_FIELD_EP_ATTR_TRANSPORT_SPECIFIC_ATTR;
+    DAT_EP_PARAM param;
+    DAT_EP_ATTR attr;
+    DAT_EP_HANDLE ep;
+    attributes(&attr);
+    attr.ep_transport_specific_count = 1;
+    attr.ep_transport_specific = list;
+    OK(dat_ep_create(pair->ia, pair->pz, pair->a.recv, pair->a.request, pair->a.connect, &attr, &ep));
+    OK(dat_ep_query(ep, DAT_EP_FIELD_ALL, &param));
+    CHECK(param.ep_attr.ep_transport_specific_count == 1 && param.ep_attr.ep_provider_specific_count == 0);
+    CHECK(strcmp(param.ep_attr.ep_transport_specific->name, "single_threaded") == 0);
+    CHECK(strcmp(param.ep_attr.ep_transport_specific->value, "true") == 0);
+    param.ep_attr.ep_transport_specific = &list[1];
+    OK(dat_ep_modify(ep, mask, &param));
+    OK(dat_ep_query(ep, DAT_EP_FIELD_ALL, &param));
+    CHECK(param.ep_attr.ep_transport_specific_count == 1);
+    CHECK(strcmp(param.ep_attr.ep_transport_specific->value, "false") == 0);
+    attr.ep_transport_specific_count = 2;
+    REFUSED(dat_ep_create(pair->ia, pair->pz, pair->a.recv, pair->a.request, pair->a.connect, &attr, &pair->a.ep),
+            DAT_INVALID_PARAMETER);
+    attr.ep_transport_specific_count = 1;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        DAT_NAMED_ATTR one = bad[i];
+        attr.ep_transport_specific = param.ep_attr.ep_transport_specific = &one;
+        REFUSED(dat_ep_create(pair->ia, pair->pz, pair->a.recv, pair->a.request, pair->a.connect, &attr, &pair->a.ep),
+                DAT_INVALID_PARAMETER);
+        REFUSED(dat_ep_modify(ep, mask, &param), DAT_INVALID_PARAMETER);
+    }
+    param.ep_attr.ep_transport_specific_count = 0;
+    OK(dat_ep_modify(ep, mask, &param));
+    OK(dat_ep_query(ep, DAT_EP_FIELD_ALL, &param));
+    CHECK(param.ep_attr.ep_transport_specific_count == 0);
+    OK(dat_ep_free(ep));
+}
+
 int main(int argc, char **argv)
 {
     struct pair pair;
@@ -180,6 +221,7 @@ int main(int argc, char **argv)
     polls_its_memory(&pair);
     suppresses(&pair);
     private_data(&pair);
+    names_attributes(&pair);
     one_for_everything(argv[1]);
     closes_abruptly(&pair);
     return 0;

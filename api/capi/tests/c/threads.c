@@ -14,7 +14,12 @@ static void *exchanges(void *unused)
     memset(&a, 0, sizeof a);
     memset(&b, 0, sizeof b);
     attributes(&attr);
+    /* Used by this thread, of either kind: with the declaration and without. */
+    DAT_NAMED_ATTR declared = { "single_threaded", "true" };
+    attr.ep_transport_specific_count = 1;
+    attr.ep_transport_specific = &declared;
     end_of(&shared, &a, &attr);
+    attr.ep_transport_specific_count = 0;
     end_of(&shared, &b, &attr);
     pthread_mutex_lock(&connecting);
     connect_ends(&shared, &a, &b);
@@ -66,6 +71,10 @@ int main(int argc, char **argv)
     DAT_EP_ATTR attr;
     DAT_EP_HANDLE ep;
     attributes(&attr);
+    /* What was declared is not so here, where three threads call. */
+    DAT_NAMED_ATTR declared = { "single_threaded", "true" };
+    attr.ep_transport_specific_count = 1;
+    attr.ep_transport_specific = &declared;
     victim = shared.a.ep;
     for (int i = 0; i < 2; i++) CHECK(pthread_create(&threads[i], NULL, pesters, shared.b.recv) == 0);
     for (int i = 0; i < 2000; i++) {

@@ -119,6 +119,12 @@ impl EpBuilder {
         self
     }
 
+    /// One thread uses it: that one takes no lock for its posts and completions ([`EpAttr::SINGLE_THREADED`]).
+    pub fn single_threaded(mut self) -> EpBuilder {
+        self.attr = self.attr.single_threaded();
+        self
+    }
+
     /// All attributes at once.
     pub fn attr(mut self, attr: EpAttr) -> EpBuilder {
         self.attr = attr;

@@ -133,11 +133,30 @@ pub(super) fn check(
     check_limits(call, ia, attr, recv_iov)?;
     check_directions(call, attr, wiring, recv_iov)?;
     check_flags(call, attr)?;
-    match attr.transport_specific.iter().chain(&attr.provider_specific).next() {
+    check_lists(call, attr)
+}
+
+/// The named attributes: the engine knows one, whatever the provider, and no provider has any of its own.
+fn check_lists(call: &'static str, attr: &EpAttr) -> Result<()> {
+    const KNOWN: &str = EpAttr::SINGLE_THREADED;
+    let refused = |message: String| Err(error::parameter(call, Subtype::None, message));
+    for (index, (name, value)) in attr.transport_specific.iter().enumerate() {
+        if name != KNOWN {
+            return refused(format!(
+                "transport attribute {name:?} = {value:?} is not known; the one there is is {KNOWN:?}"
+            ));
+        }
+        if value != "true" && value != "false" {
+            return refused(format!("transport attribute {name:?} = {value:?}; it is \"true\" or \"false\""));
+        }
+        if index > 0 {
+            return refused(format!("transport attribute {name:?} is there twice; name it once"));
+        }
+    }
+    match attr.provider_specific.first() {
         None => Ok(()),
         Some((name, value)) => {
-            let message = format!("specific attribute {name:?} = {value:?} is not known to this provider");
-            Err(error::parameter(call, Subtype::None, message))
+            refused(format!("provider attribute {name:?} = {value:?} is not known to this provider"))
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use dat_plugin::host::{Channel, Device};
-use dat_plugin::{ChannelAttr, ConnectParam, Failure, Status};
+use dat_plugin::{ChannelAttr, ChannelFlag, ConnectParam, Failure, Status};
 use dat_types::{
     AsyncReason, ConnectFlags, ConnectionKind, EpState, Error, EventData, IaCounter, Qos, Result, ReturnType,
     Subtype, Timeout,
@@ -386,6 +386,7 @@ impl EpInner {
             self.enter(control, &mut side, EpState::Connected);
             side.recvs.outstanding() > side.hard_mark
         };
+        self.declare(control);
         if self.report(control, ConnectionKind::Established, data) {
             self.unpark(control);
             return match too_many {
@@ -395,6 +396,18 @@ impl EpInner {
         }
         // Nobody learns of the connection: it is no use (contract section 6.3).
         self.take_down(control, None, true)
+    }
+
+    /// Says to the locks whether one thread uses them from here on: not before, so that the first to take one is not who sets
+    /// the connection up. The dispatchers' stay so, for the next endpoint is likely to be of the kind.
+    fn declare(&self, control: &Control) {
+        let single = control.attr.is_single_threaded();
+        self.post.declare(single);
+        if single {
+            for evd in [&control.wiring.recv, &control.wiring.request].into_iter().flatten() {
+                evd.0.core.declare(true);
+            }
+        }
     }
 
     /// Completions held back until the connection event was queued follow it.
@@ -482,8 +495,12 @@ fn open(
         max_recv_segments: recv_segments,
         max_reads_out: control.attr.max_rdma_read_out,
         max_reads_in: control.attr.max_rdma_read_in,
-        reserved: 0,
         max_message: control.attr.max_message_size,
+        ..ChannelAttr::default()
+    };
+    let attr = match control.attr.is_single_threaded() {
+        true => attr.with_flags(ChannelFlag::SINGLE_THREADED),
+        false => attr,
     };
     let channel = device.open_channel(&attr, send.as_ref(), recv.as_ref(), srq.as_ref())?;
     side.hand_over(&channel).map_err(|status: Status| {

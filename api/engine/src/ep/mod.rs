@@ -10,6 +10,8 @@ mod mask;
 mod modify;
 mod post;
 mod ring;
+#[cfg(test)]
+mod single;
 pub mod states;
 mod watermark;
 

@@ -232,6 +232,9 @@ fn transport_list(t: &Bench) -> Outcome {
     let a = t.side()?;
     let new = changed(&a.ep, |attr| attr.transport_specific = unknown_name())?;
     t.refused("modify", a.ep.modify(EpMask::TRANSPORT_SPECIFIC, &new), ReturnType::InvalidParameter)?;
+    let known = changed(&a.ep, |attr| *attr = attr.clone().single_threaded())?;
+    a.ep.modify(EpMask::TRANSPORT_SPECIFIC, &known)?;
+    same("what a query shows", a.ep.query()?.attr.is_single_threaded(), true)?;
     Ok(a.ep.modify(EpMask::TRANSPORT_SPECIFIC, &changed(&a.ep, |attr| attr.transport_specific.clear())?)?)
 }
 

@@ -25,6 +25,7 @@ pub(crate) mod l_objects;
 pub(crate) mod l_registry;
 pub(crate) mod p_codes;
 pub(crate) mod p_plugin;
+pub(crate) mod p_threads;
 
 /// One line of a chapter's table; what it needs goes in front of the function.
 macro_rules! clauses {
