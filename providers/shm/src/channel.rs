@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use dat_plugin::{ChannelAttr, Event, EventKind};
+use dat_plugin::{ChannelAttr, ChannelFlag, Event, EventKind};
 
 use crate::device::Dev;
 use crate::handshake::{self, Addr, CMA, Hello, Holds, MEMBARRIER, Packet, Parts, Received, Wake, With};
@@ -414,6 +414,13 @@ impl Chan {
     fn go_live(&self, link: &Link) {
         self.tx.lock().start(self, link);
         self.rx.lock().start(self, link);
+        if self.attr.flags().contains(ChannelFlag::SINGLE_THREADED) {
+            // This thread takes them now and then, and not again soon: the next is the one.
+            self.tx.declare(true);
+            self.rx.declare(true);
+            let queues = [&self.send_queue, &self.recv_queue];
+            queues.into_iter().flatten().for_each(|queue| queue.for_one_thread());
+        }
         // What the peer told of before could not be taken yet.
         if self.rx_ready() {
             self.tell(RECV);

@@ -496,7 +496,8 @@ pub(crate) const CAPS: Caps = Caps(
         | Caps::IMMEDIATE.0
         | Caps::SRQ.0
         | Caps::WINDOWS.0
-        | Caps::SEND_INVALIDATE.0,
+        | Caps::SEND_INVALIDATE.0
+        | Caps::CHANNEL_FLAGS.0,
 );
 
 impl Dev {

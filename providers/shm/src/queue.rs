@@ -296,6 +296,11 @@ impl Que {
         Ok(Que { dev, id, fd, board, number, closed, list })
     }
 
+    /// One thread polls here.
+    pub(crate) fn for_one_thread(&self) {
+        self.list.declare(true);
+    }
+
     /// Takes a channel in, parked; gives its slot, or `None` when it serves as many as it can.
     pub(crate) fn attach(&self, chan: &Arc<Chan>, send: bool, recv: bool) -> Option<u32> {
         let mut list = self.list.lock();
