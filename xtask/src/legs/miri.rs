@@ -4,8 +4,9 @@ use crate::cargo::{Tests, nightly};
 use crate::leg::{Outcome, Report};
 
 /// What runs under miri. Each must run at least one test.
-const SUBJECTS: [&[&str]; 4] = [
+const SUBJECTS: [&[&str]; 5] = [
     &["-p", "dat-types"],
+    &["-p", "dat-sync"],
     &["-p", "dat-engine", "--lib", "--test", "pair"],
     &["-p", "dat-loopback"],
     &["-p", "dat-shm", "--lib", "ring::"],
