@@ -47,6 +47,7 @@ fn main() {
     rings(&mut criterion);
     tables(&mut criterion);
     locks(&mut criterion);
+    visits(&mut criterion);
     registry(&mut criterion);
     criterion.final_summary();
 }
@@ -202,8 +203,25 @@ fn tables(criterion: &mut Criterion) {
 fn locks(criterion: &mut Criterion) {
     dat_sync::prepare();
     let (ours, system) = (Lock::new(0u64), Mutex::new(0u64));
+    let single = Lock::for_one_thread(0u64);
     let mut group = criterion.benchmark_group("lock");
     group.bench_function("of the data path", |bencher| bencher.iter(|| *ours.lock() += black_box(1)));
+    group.bench_function("for one thread", |bencher| bencher.iter(|| *single.lock() += black_box(1)));
+    for (name, lock) in [("of the data path", &ours), ("for one thread", &single)] {
+        visited(
+            || drop(black_box(lock.lock())),
+            || {
+                group.bench_function(format!("{name}, visited"), |bencher| {
+                    bencher.iter(|| *lock.lock() += black_box(1));
+                });
+            },
+        );
+    }
+    for (name, lock) in [("of the data path", &ours), ("for one thread", &single)] {
+        group.bench_function(format!("{name}, the visit"), |bencher| {
+            bencher.iter_custom(|turns| visits_of(lock, turns));
+        });
+    }
     group.bench_function("of the standard library", |bencher| {
         bencher.iter(|| *system.lock().expect("not poisoned") += black_box(1));
     });
@@ -211,6 +229,75 @@ fn locks(criterion: &mut Criterion) {
     group.bench_function("none", |bencher| bencher.iter(|| plain += black_box(1)));
     group.finish();
     black_box(plain);
+}
+
+/// A message, all its calls on one thread, while another thread asks for the endpoints' status a thousand times a second.
+fn visits(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("message over shm");
+    for (name, single) in [("undeclared", false), ("declared single-threaded", true)] {
+        let mut engine = layers::engine::Engine::declared(
+            &Plugin::of::<Shm>(),
+            &config(&format!("parts-{single}")),
+            single,
+        );
+        let looked_at = engine.endpoints();
+        let mut round = |bencher: &mut Bencher<'_>| {
+            batches(bencher, || {
+                timed(|| {
+                    engine.post_recvs();
+                    engine.post_sends();
+                    engine.take_recvs();
+                    engine.take_sends();
+                })
+            });
+        };
+        group.bench_function(name, &mut round);
+        let look = || looked_at.iter().for_each(|ep| drop(black_box(ep.status())));
+        visited(look, || {
+            group.bench_function(format!("{name}, visited"), &mut round);
+        });
+    }
+    group.finish();
+}
+
+/// Runs `work` while another thread does `visit` a thousand times a second.
+fn visited(visit: impl Fn() + Sync, work: impl FnOnce()) {
+    let over = AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while over.load(Ordering::Relaxed) == 0 {
+                visit();
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        work();
+        over.store(1, Ordering::Relaxed);
+    });
+}
+
+/// A thread takes the lock again and again, and this one `turns` times: the time of these.
+fn visits_of(lock: &Lock<u64>, turns: u64) -> Duration {
+    let (done, over) = (AtomicU64::new(0), AtomicU32::new(0));
+    let mut spent = Duration::ZERO;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while over.load(Ordering::Relaxed) == 0 {
+                *lock.lock() += 1;
+                done.fetch_add(1, Ordering::Relaxed);
+                // As between posts: a lock that is hardly ever open is another matter.
+                (0..16).for_each(|_| std::hint::spin_loop());
+            }
+        });
+        for _ in 0..turns {
+            let before = done.load(Ordering::Relaxed);
+            while done.load(Ordering::Relaxed) < before + 1000 {
+                std::hint::spin_loop();
+            }
+            spent += timed(|| *lock.lock() += 1);
+        }
+        over.store(1, Ordering::Relaxed);
+    });
+    spent
 }
 
 /// Names: the file that comes with it, read and checked; and a provider opened and closed by name.

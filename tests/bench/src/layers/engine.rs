@@ -24,7 +24,7 @@ struct Side {
 }
 
 impl Side {
-    fn new(plugin: &Plugin, config: &Config) -> Side {
+    fn new(plugin: &Plugin, config: &Config, single: bool) -> Side {
         let device = plugin.open(config).expect("the provider opens");
         let ia = Ia::open(device, "bench", "0", IaOptions::default()).expect("an IA");
         let pz = ia.pz_create().expect("a zone");
@@ -38,6 +38,7 @@ impl Side {
             max_rdma_size: 1 << 20,
             ..EpAttr::default()
         };
+        let attr = if single { attr.single_threaded() } else { attr };
         let ep =
             ia.ep_create(Some(&pz), Some(&evd), Some(&evd), Some(&evd), Some(&attr)).expect("an endpoint");
         Side { ep, evd, iov: [lmr.triplet(0, 8)], remote: lmr.remote_triplet(0, 8), _ia: ia }
@@ -60,7 +61,12 @@ impl Side {
 
 impl Engine {
     pub(crate) fn new(plugin: &Plugin, config: &Config) -> Engine {
-        let sides = [0; 2].map(|_| Side::new(plugin, config));
+        Engine::declared(plugin, config, false)
+    }
+
+    /// `single`: the endpoints are declared to be used by one thread.
+    pub(crate) fn declared(plugin: &Plugin, config: &Config, single: bool) -> Engine {
+        let sides = [0; 2].map(|_| Side::new(plugin, config, single));
         let psp = sides[1]._ia.psp_create_any(&sides[1].evd, PspFlags::Consumer).expect("a service point");
         let address = sides[1]._ia.query().expect("attributes").address;
         sides[0].ep.connect(&ConnectOptions::new((address, 0).into(), psp.conn_qual())).expect("a connect");
@@ -72,6 +78,12 @@ impl Engine {
         }
         psp.free().expect("the service point goes");
         Engine { sides }
+    }
+
+    /// The endpoints, for another thread to look at.
+    #[allow(dead_code, reason = "not every program that times layers does")]
+    pub(crate) fn endpoints(&self) -> [Ep; 2] {
+        self.sides.each_ref().map(|side| side.ep.clone())
     }
 
     /// Writes of eight bytes to the other side's memory.
