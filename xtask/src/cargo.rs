@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
+use crate::libtest::Reader;
 use crate::process::Run;
 
 /// The cargo that runs this program.
@@ -46,25 +47,9 @@ pub struct Tests {
 impl Tests {
     /// Runs a `cargo test` and counts. Fails when a test failed or when none ran: a run of nothing proves nothing.
     pub fn of(run: Run) -> Result<Tests, String> {
-        let mut tests = Tests::default();
-        let mut failed = Vec::new();
-        // What tests printed is shown after them, and may look like anything.
-        let mut quoting = false;
-        let ended = run.lines(|line| {
-            tests.count(line);
-            let end = line.starts_with("test result: ") && line.contains("; finished in ");
-            quoting = matches!(line, "successes:" | "failures:") || quoting && !end;
-            let name = line.strip_prefix("test ").and_then(|rest| rest.strip_suffix(" ... FAILED"));
-            failed.extend(name.filter(|_| !quoting).map(str::to_owned));
-        });
-        if !failed.is_empty() {
-            return Err(format!("{} failed: {}", failed.len(), failed.join(", ")));
-        }
-        ended?;
-        match tests.passed {
-            0 => Err("not a single test ran".to_owned()),
-            _ => Ok(tests),
-        }
+        let mut reading = Reading::default();
+        let ended = run.lines(|line| reading.line(line));
+        reading.verdict(ended)
     }
 
     /// The sum of two runs.
@@ -89,20 +74,39 @@ impl Tests {
         }
         words
     }
+}
 
-    /// Reads `test result: ok. 3 passed; 0 failed; 1 ignored; …`, and `NOT RUN: why`, which a test prints that passes for
-    /// want of something.
-    fn count(&mut self, line: &str) {
+/// Reading what a `cargo test` prints.
+#[derive(Default)]
+struct Reading {
+    reader: Reader,
+    not_run: BTreeMap<String, u64>,
+}
+
+impl Reading {
+    /// A line; `NOT RUN: why` is what a test prints that passes for want of something.
+    fn line(&mut self, line: &str) {
+        self.reader.line(line);
         if let Some(reason) = line.strip_prefix("NOT RUN: ") {
             *self.not_run.entry(reason.to_owned()).or_default() += 1;
         }
-        let Some(result) = line.strip_prefix("test result: ") else { return };
-        let number = |what: &str| {
-            let part = result.split(['.', ';']).map(str::trim).find_map(|part| part.strip_suffix(what))?;
-            part.trim().parse::<u64>().ok()
-        };
-        self.passed += number(" passed").unwrap_or(0);
-        self.ignored += number(" ignored").unwrap_or(0);
+    }
+
+    fn verdict(self, ended: Result<(), String>) -> Result<Tests, String> {
+        let failed: Vec<&str> = self.reader.failures().iter().map(|failure| failure.name.as_str()).collect();
+        if !failed.is_empty() {
+            return Err(format!("{} failed: {}", failed.len(), failed.join(", ")));
+        }
+        let cut_short = self.reader.cut_short();
+        if cut_short > 0 {
+            let what = ended.err().unwrap_or_else(|| "all succeeded none the less".to_owned());
+            return Err(format!("{cut_short} program of tests ended before its result: {what}"));
+        }
+        ended?;
+        match self.reader.counts() {
+            (0, _) => Err("not a single test ran".to_owned()),
+            (passed, ignored) => Ok(Tests { passed, ignored, not_run: self.not_run }),
+        }
     }
 }
 
@@ -110,34 +114,43 @@ impl Tests {
 mod tests {
     use super::*;
 
+    /// Of a run that prints these lines. They are not printed here: this is a test, and its output is read as well.
+    fn of(lines: &[&str], ended: Result<(), &str>) -> Result<Tests, String> {
+        let mut reading = Reading::default();
+        lines.iter().for_each(|line| reading.line(line));
+        reading.verdict(ended.map_err(str::to_owned))
+    }
+
+    const PASSED: &str =
+        "test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 2 filtered out; finished in 0.01s";
+
     #[test]
     fn counts_what_cargo_prints() {
-        let mut tests = Tests::default();
-        tests.count("running 4 tests");
-        tests.count(
-            "test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 2 filtered out; finished in 0.01s",
-        );
-        tests.count(
-            "test result: ok. 12 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s",
-        );
-        assert_eq!((tests.passed, tests.ignored), (15, 1));
+        let tests = of(&["running 4 tests", PASSED, "running 4 tests", PASSED], Ok(()));
+        assert_eq!(tests.map(|tests| tests.words()).as_deref(), Ok("6 tests passed, 2 ignored"));
     }
 
     #[test]
     fn what_says_that_it_did_not_run_does_not_count_as_passed() {
-        let mut tests = Tests::default();
-        tests.count("NOT RUN: for want of headers");
-        tests.count("NOT RUN: for want of headers");
-        tests.count("test result: ok. 5 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out;");
-        let words = tests.and(Tests::default()).words();
-        assert_eq!(words, "3 tests passed, 0 ignored, 2 NOT RUN (2 for want of headers)");
+        let not_run = "NOT RUN: for want of headers";
+        let tests = of(&["running 4 tests", not_run, not_run, PASSED], Ok(()));
+        let words = tests.map(|tests| tests.and(Tests::default()).words());
+        assert_eq!(words.as_deref(), Ok("1 tests passed, 1 ignored, 2 NOT RUN (2 for want of headers)"));
     }
 
     #[test]
     fn failed_tests_are_named() {
-        let script = "echo 'test a::b ... ok'; echo 'test a::c ... FAILED'; exit 101";
-        let message = Tests::of(Run::new("sh").args(["-c", script])).err();
-        assert_eq!(message.as_deref(), Some("1 failed: a::c"));
+        let lines = ["running 2 tests", "test a::b ... ok", "test a::c ... FAILED"];
+        assert_eq!(of(&lines, Err("exited with status 101")).err().as_deref(), Some("1 failed: a::c"));
+    }
+
+    #[test]
+    fn a_program_of_tests_that_crashes_fails() {
+        let lines = ["running 3 tests", "test a ... ok", "running 4 tests", PASSED];
+        for (lines, ended) in [(&lines[..2], Err("exited with status 101")), (&lines[..], Ok(()))] {
+            let message = of(lines, ended).err().unwrap_or_default();
+            assert!(message.starts_with("1 program of tests ended before its result"), "{message}");
+        }
     }
 
     #[test]
@@ -148,7 +161,9 @@ mod tests {
 
     #[test]
     fn a_run_of_no_test_fails() {
-        let nothing = Run::new("echo").args(["test result: ok. 0 passed; 0 failed; 0 ignored;"]);
-        assert!(Tests::of(nothing).is_err());
+        let result =
+            "test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0s";
+        let message = of(&["running 0 tests", result], Ok(())).err();
+        assert_eq!(message.as_deref(), Some("not a single test ran"));
     }
 }

@@ -10,6 +10,7 @@ mod docs;
 mod header;
 mod leg;
 mod legs;
+mod libtest;
 mod new_provider;
 mod output;
 mod process;

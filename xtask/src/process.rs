@@ -79,9 +79,11 @@ impl Run {
     /// The same, with each line of its standard output handed to `look` as well.
     pub fn lines(self, mut look: impl FnMut(&str)) -> Result<(), String> {
         self.each(|to_look_at, line| {
-            output::line(line);
             if to_look_at {
+                output::line(line);
                 look(line);
+            } else {
+                output::aside(line);
             }
         })
     }
@@ -134,7 +136,7 @@ impl Run {
                 text.push_str(line);
                 text.push('\n');
             } else {
-                output::line(line);
+                output::aside(line);
             }
         })?;
         Ok(text)

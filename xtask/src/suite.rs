@@ -36,6 +36,9 @@ const LEGS: [Leg; 26] = [
     Leg { name: "matrix", quick: false, run: || legs::matrix::run(false) },
 ];
 
+/// Lines that are repeated of all legs that failed. With the table of legs, what a page of a log shows.
+const REPEATED: usize = 90;
+
 /// Runs the legs; goes on after a failure, so that one run tells everything.
 pub fn run(options: &[String]) -> Report {
     let has = |option: &str| options.iter().any(|given| given == option);
@@ -46,7 +49,7 @@ pub fn run(options: &[String]) -> Report {
     }
     let live = output::watched() || has("--verbose");
     let results: Vec<Ran> = legs.map(|leg| run_leg(leg, live)).collect();
-    results.iter().for_each(why);
+    why(&results);
     summary(&results)
 }
 
@@ -71,18 +74,18 @@ impl Ran {
 /// at first is told and counted all the same, and a second failure is final.
 fn run_leg(leg: &'static Leg, live: bool) -> Ran {
     let start = Instant::now();
-    let (mut report, mut log) = attempt(leg, live);
+    let (mut report, mut log) = attempt(leg, false, live);
     let mut first = None;
     if let Err(message) = report {
         first = Some((message, log));
-        (report, log) = attempt(leg, live);
+        (report, log) = attempt(leg, true, live);
     }
     Ran { leg, time: start.elapsed(), report, log, first }
 }
 
-fn attempt(leg: &Leg, live: bool) -> (Report, Option<Log>) {
+fn attempt(leg: &Leg, again: bool, live: bool) -> (Report, Option<Log>) {
     println!("\n=== {}", leg.name);
-    output::begin(leg.name, live);
+    output::begin(leg.name, again, live);
     let start = Instant::now();
     let report = (leg.run)();
     let log = output::end();
@@ -90,22 +93,26 @@ fn attempt(leg: &Leg, live: bool) -> (Report, Option<Log>) {
     (report, log)
 }
 
-/// Repeats at the end why a leg failed, at its first try and at its last: the reasons need not be the same.
-fn why(ran: &Ran) {
-    if let Some((message, log)) = &ran.first {
-        tell(&format!("{} failed at the first try", ran.leg.name), message, log.as_ref());
+/// Repeats at the end why legs failed, at the first try and at the last: the reasons need not be the same. Of all that only
+/// the end of a log may be shown, so it is short however many there are.
+fn why(results: &[Ran]) {
+    let mut failures = Vec::new();
+    for Ran { leg, report, log, first, .. } in results {
+        if let Some((message, log)) = first {
+            failures.push((format!("{} failed at the first try", leg.name), message, log));
+        }
+        if let Err(message) = report {
+            failures.push((format!("{} failed", leg.name), message, log));
+        }
     }
-    if let Err(message) = &ran.report {
-        tell(&format!("{} failed", ran.leg.name), message, ran.log.as_ref());
+    let room = REPEATED / failures.len().max(1);
+    for (what, message, log) in failures {
+        println!("\n=== why {what}");
+        log.iter().flat_map(|log| log.why(room)).for_each(|line| println!("{line}"));
+        let message: Vec<&str> = message.lines().collect();
+        let end = message.len().saturating_sub(room.max(2) - 1).max(1);
+        message.iter().take(1).chain(&message[end.min(message.len())..]).for_each(|line| println!("{line}"));
     }
-}
-
-fn tell(what: &str, message: &str, log: Option<&Log>) {
-    println!("\n=== why {what}");
-    for line in log.into_iter().flat_map(Log::why) {
-        println!("{line}");
-    }
-    println!("{message}");
 }
 
 fn summary(results: &[Ran]) -> Report {
