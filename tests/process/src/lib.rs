@@ -5,19 +5,23 @@
 #![deny(unsafe_code)]
 
 mod adapter;
+mod descriptors;
 pub mod fork;
 mod holdings;
 mod link;
 pub mod peer;
 mod random;
 pub mod server;
+mod surroundings;
 
 pub use adapter::{Domain, open};
+pub use descriptors::descriptors;
 pub use holdings::Holdings;
 pub use link::{Link, Load, pattern, sum};
 pub use peer::Peer;
 pub use random::Random;
 pub use server::{Note, Server};
+pub use surroundings::alone;
 
 use std::time::Duration;
 

@@ -2,12 +2,15 @@
 #![forbid(unsafe_code)]
 
 use dat::{CloseFlags, ConnectionKind, DtoOperation, EpState, RmrTriplet};
-use dat_process_tests::{Domain, LONG, Link, Peer, open, pattern, server, sum};
+use dat_process_tests::{Domain, LONG, Link, Peer, alone, open, pattern, server, sum};
 
 const PEER: &str = env!("CARGO_BIN_EXE_dat-peer");
 
 #[test]
 fn by_the_name_alone() {
+    if alone("by_the_name_alone") {
+        return;
+    }
     let mut peer = Peer::start(PEER, "serve", &"-", &[]);
     let port = peer.hear_number("port");
     let ia = dat::open("shm0").expect("the built-in plugins.toml names it");

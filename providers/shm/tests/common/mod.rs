@@ -12,6 +12,9 @@ use dat_plugin::{
 };
 use dat_shm::Shm;
 
+#[path = "../../../../tests/process/src/descriptors.rs"]
+pub mod descriptors;
+
 /// Nothing here takes longer, on a busy machine.
 pub const LIMIT: Duration = Duration::from_secs(10);
 
