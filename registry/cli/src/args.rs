@@ -118,7 +118,7 @@ pub enum Format {
 }
 
 /// Where the other side is.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct Side {
     /// Be the peer for another process's --connect, on this connection qualifier, until interrupted.
     #[arg(long, value_name = "QUAL", num_args = 0..=1, default_missing_value = units::DEFAULT_QUAL, conflicts_with = "connect")]
@@ -154,7 +154,7 @@ pub struct Ping {
 }
 
 /// How to measure.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct Perf {
     /// A provider's or a chain's name, from plugins.toml.
     pub name: String,

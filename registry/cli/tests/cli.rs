@@ -230,6 +230,9 @@ fn perf_measures_and_draws() {
     for name in ["loopback0", "shm0"] {
         let done = dat(&[&["perf", name, "--json", "--plot", plot_text][..], &sizes[..]].concat()).ok();
         let json = done.json();
+        // With a processor each they poll.
+        let processors = rustix::thread::sched_getaffinity(None).expect("the processors").count();
+        assert_eq!(json["wait"], processors < 2, "{json}");
         let results = json["results"].as_array().expect("a list");
         for test in ["send", "write", "read"] {
             for metric in ["latency", "bandwidth", "rate"] {
@@ -250,6 +253,23 @@ fn perf_measures_and_draws() {
         assert!(drawing.starts_with("<svg") && drawing.trim_end().ends_with("</svg>"));
         assert!(drawing.matches("<polyline").count() >= 9, "{drawing}");
     }
+}
+
+/// Polling, each would wait for the other's slice of time to end, at every message.
+#[test]
+fn perf_sleeps_where_both_sides_share_one_processor() {
+    let measured = thread::spawn(|| {
+        // What a thread starts may use the processors of that thread.
+        let mut one = rustix::thread::CpuSet::new();
+        let all = rustix::thread::sched_getaffinity(None).expect("the processors");
+        one.set((0..).find(|cpu| all.is_set(*cpu)).expect("one"));
+        rustix::thread::sched_setaffinity(None, &one).expect("one of them");
+        dat(&["perf", "shm0", "--sizes", "8", "--seconds", "1ms", "--iterations", "50", "--json"]).ok()
+    });
+    let done = measured.join().expect("measured");
+    let json = done.json();
+    assert_eq!((&json["wait"], json["cpus"].is_null()), (&true.into(), true), "{json}");
+    assert!(done.err.contains("one processor only"), "{}", done.err);
 }
 
 #[test]

@@ -57,8 +57,9 @@ impl Ia {
         Ok(ip.is_unspecified()
             || ip.is_loopback()
             || ip == self.query()?.address
-            // The system knows its own addresses: only those can be bound.
-            || UdpSocket::bind((ip, 0)).is_ok())
+            // The system knows its own addresses: only those can be bound; as long as it has none, any can, and none
+            // can be sent to.
+            || UdpSocket::bind((ip, 0)).and_then(|own| own.connect(own.local_addr()?)).is_ok())
     }
 }
 

@@ -35,6 +35,9 @@ pub fn run(shared: &Shared, perf: &Perf) -> Outcome<ExitCode> {
         }
         return serve::listening(shared, &perf.name, qual, &perf.side);
     }
+    // Two that share a processor and poll each wait for the other's slice of time to end.
+    let share = perf.side.connect.is_none() && cpu::two().is_none();
+    let perf = &Perf { wait: perf.wait || share, ..perf.clone() };
     let ia = shared.ia(&perf.name).open()?;
     let limit = perf.side.timeout;
     let peer = match perf.side.connect {
@@ -106,9 +109,9 @@ fn processors(perf: &Perf) -> Option<Cpus> {
         (false, Some(chosen)) => Some(chosen),
         (false, None) => {
             let two = cpu::two();
-            if two.is_none() {
+            if two.is_none() && perf.side.connect.is_none() && perf.side.listen.is_none() {
                 eprintln!(
-                    "dat: there is one processor only: neither side is pinned, and each waits for the other"
+                    "dat: there is one processor only: neither side is pinned, and both sleep while they wait"
                 );
             }
             two
