@@ -193,6 +193,7 @@ fn main() -> ExitCode {
         eprintln!("xtask {name}: there is no option {unknown:?}; known are: {:?}", command.options);
         return ExitCode::from(2);
     }
+    legs::place::nobody_else_writes();
     match (command.run)(&options) {
         Ok(Outcome::Passed(detail)) => {
             println!("xtask {name}: {detail}");

@@ -17,6 +17,20 @@ use crate::{output, root};
 /// How long a silent pipe is waited for when its program has ended.
 const AFTER_ITS_END: Duration = Duration::from_secs(2);
 
+/// Variables that would have programs load or print something else than what this is about, or cargo build it in another
+/// place or way. `RUSTFLAGS` stays, for whoever needs it to build at all.
+const FOREIGN: [&str; 8] = [
+    "DAT_PLUGINS",
+    "DAT_PLUGIN_PATH",
+    "DAT_OVERRIDE",
+    "DAT_LOG",
+    "RUST_LOG",
+    "RUST_TEST_NOCAPTURE",
+    "CARGO_BUILD_TARGET",
+    // It has precedence over RUSTFLAGS, which some legs set.
+    "CARGO_ENCODED_RUSTFLAGS",
+];
+
 /// A program to run in the workspace's root.
 pub struct Run {
     command: Command,
@@ -25,10 +39,15 @@ pub struct Run {
 }
 
 impl Run {
-    /// `program` with no arguments yet, and ten minutes of time.
+    /// `program` with no arguments yet, and ten minutes of time. It is kept away from what whoever runs this has set for
+    /// other programs.
     pub fn new(program: &str) -> Run {
         let mut command = Command::new(program);
         command.current_dir(root()).stdin(Stdio::null());
+        for variable in FOREIGN {
+            command.env_remove(variable);
+        }
+        command.env("XDG_CONFIG_HOME", "/nonexistent").env("CARGO_TERM_COLOR", "never");
         let name = Path::new(program).file_name().unwrap_or(OsStr::new(program));
         Run { command, shown: name.to_string_lossy().into_owned(), deadline: Duration::from_secs(600) }
     }

@@ -8,7 +8,7 @@ use crate::{bench, deps, docs, legs, output};
 
 /// Quick ones first, so that a small mistake is told early.
 const LEGS: [Leg; 26] = [
-    Leg { name: "set-up", quick: true, run: legs::setup::run },
+    Leg { name: "set-up", quick: true, run: set_up },
     Leg { name: "format", quick: true, run: legs::checks::format },
     Leg { name: "dependencies", quick: true, run: deps::run },
     Leg { name: "printed docs", quick: true, run: || docs::run(true) },
@@ -51,6 +51,13 @@ pub fn run(options: &[String]) -> Report {
     let results: Vec<Ran> = legs.map(|leg| run_leg(leg, live)).collect();
     why(&results);
     summary(&results)
+}
+
+/// What the machine has, and where on it this runs.
+fn set_up() -> Report {
+    legs::place::is_trusted()?;
+    legs::place::reaches_itself()?;
+    legs::setup::run()
 }
 
 /// A leg that ran.

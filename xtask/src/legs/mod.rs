@@ -12,6 +12,7 @@ pub mod libfabric_speed;
 pub mod loom;
 pub mod matrix;
 pub mod miri;
+pub mod place;
 pub mod rdma;
 pub mod setup;
 pub mod tsan;
