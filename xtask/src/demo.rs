@@ -18,7 +18,7 @@ const STEPS: [(&str, &[&str]); 4] = [
 
 /// Builds and shows.
 pub fn run() -> Report {
-    setup::run()?;
+    setup::to_build()?;
     place::is_trusted()?;
     println!("\nBuilding the command `dat` and the plugin libdat_shm.so.");
     cargo()
@@ -28,7 +28,7 @@ pub fn run() -> Report {
     let dat = target_dir()?.join("release/dat");
     for (sentence, arguments) in STEPS {
         println!("\n{sentence}");
-        Run::new(&dat.to_string_lossy()).args(arguments).deadline(120).run()?;
+        Run::new(&dat.to_string_lossy()).args(arguments).deadline(300).run()?;
     }
     Ok(Outcome::passed(
         "two processes connected by name, exchanged messages, wrote and read each other's memory",

@@ -18,8 +18,12 @@ enum Get {
     Rustup(&'static str),
 }
 
+/// What building anything needs.
+const LINKER: Need =
+    Need { what: "a C linker", check: &["cc", "--version"], get: Get::Apt(&["gcc", "libc6-dev"]) };
+
 const NEEDS: [Need; 3] = [
-    Need { what: "a C linker", check: &["cc", "--version"], get: Get::Apt(&["gcc", "libc6-dev"]) },
+    LINKER,
     Need { what: "rustfmt", check: &["cargo", "fmt", "--version"], get: Get::Rustup("rustfmt") },
     Need { what: "clippy", check: &["cargo", "clippy", "--version"], get: Get::Rustup("clippy") },
 ];
@@ -42,23 +46,33 @@ const WANTED: &[(&str, &[&str])] = &[
 pub fn run() -> Report {
     let mut installed = wanted();
     for need in &NEEDS {
-        if there(need) {
-            continue;
-        }
-        output::show(&format!("{} is missing", need.what));
-        match need.get {
-            Get::Apt(packages) => apt(packages)?,
-            Get::Rustup(component) => Run::new("rustup").args(["component", "add", component]).run()?,
-        }
-        if !there(need) {
-            return Err(format!("{} is still missing after installing it", need.what));
-        }
-        installed.push(need.what);
+        installed.extend(meet(need)?);
     }
     Ok(match installed.is_empty() {
         true => Outcome::passed("nothing to install"),
         false => Outcome::passed(format!("installed {}", installed.join(", "))),
     })
+}
+
+/// The same for what is built and not tested: nothing else is looked for, or installed.
+pub fn to_build() -> Result<(), String> {
+    meet(&LINKER).map(|_| ())
+}
+
+/// What was installed, if it was missing.
+fn meet(need: &Need) -> Result<Option<&'static str>, String> {
+    if there(need) {
+        return Ok(None);
+    }
+    output::show(&format!("{} is missing", need.what));
+    match need.get {
+        Get::Apt(packages) => apt(packages)?,
+        Get::Rustup(component) => Run::new("rustup").args(["component", "add", component]).run()?,
+    }
+    match there(need) {
+        true => Ok(Some(need.what)),
+        false => Err(format!("{} is still missing after installing it", need.what)),
+    }
 }
 
 /// Installs what is wanted and not there, where that is possible.

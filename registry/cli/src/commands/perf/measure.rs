@@ -10,7 +10,7 @@ use crate::failure::{Failure, Outcome};
 use crate::link::Link;
 use crate::protocol::Control;
 
-/// Samples taken of a row at least, and at most.
+/// Samples taken of a row at least, and at most; for a short look one must do, on a machine that is busy.
 const SAMPLES: std::ops::RangeInclusive<usize> = 3..=2000;
 
 /// How much longer than reading the clock a piece of a latency sample is at least. Reading it takes 30 ns on most machines
@@ -35,10 +35,10 @@ pub struct Sample {
 /// Takes samples of a row until its time is up.
 pub fn row(link: &mut Link, row: &Row, perf: &Perf, peer_cpu: Option<usize>) -> Outcome<Vec<Sample>> {
     let start = Instant::now();
-    let time = if perf.quick { QUICK } else { perf.seconds };
+    let (time, least) = if perf.quick { (QUICK, 1) } else { (perf.seconds, *SAMPLES.start()) };
     let mut samples = Vec::new();
     let mut before = probe(peer_cpu)?;
-    while samples.len() < *SAMPLES.start() || start.elapsed() < time && samples.len() < *SAMPLES.end() {
+    while samples.len() < least || start.elapsed() < time && samples.len() < *SAMPLES.end() {
         let nanos = sample(link, row)?;
         let after = probe(peer_cpu)?;
         let place = match (before, after) {
