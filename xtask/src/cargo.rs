@@ -8,9 +8,12 @@ use serde_json::Value;
 use crate::libtest::Reader;
 use crate::process::Run;
 
+/// Seconds for what builds: everything, on a slow machine that has built nothing yet and does other things meanwhile.
+const BUILD: u64 = 2400;
+
 /// The cargo that runs this program.
 pub fn cargo() -> Run {
-    Run::new(&std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned()))
+    Run::new(&std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned())).deadline(BUILD)
 }
 
 /// The nightly cargo, by way of rustup.
@@ -20,6 +23,7 @@ pub fn nightly() -> Run {
         .into_iter()
         .fold(Run::new("cargo"), Run::without_env)
         .args(["+nightly"])
+        .deadline(BUILD)
 }
 
 /// What `cargo metadata` says of the workspace's own crates.

@@ -21,10 +21,7 @@ pub fn run() -> Report {
     setup::to_build()?;
     place::is_trusted()?;
     println!("\nBuilding the command `dat` and the plugin libdat_shm.so.");
-    cargo()
-        .args(["build", "--release", "-p", "dat-cli", "-p", "dat-shm", "-p", "dat-loopback"])
-        .deadline(1200)
-        .run()?;
+    cargo().args(["build", "--release", "-p", "dat-cli", "-p", "dat-shm", "-p", "dat-loopback"]).run()?;
     let dat = target_dir()?.join("release/dat");
     for (sentence, arguments) in STEPS {
         println!("\n{sentence}");
