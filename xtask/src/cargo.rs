@@ -98,13 +98,17 @@ impl Reading {
 
     fn verdict(self, ended: Result<(), String>) -> Result<Tests, String> {
         let failed: Vec<&str> = self.reader.failures().iter().map(|failure| failure.name.as_str()).collect();
-        if !failed.is_empty() {
-            return Err(format!("{} failed: {}", failed.len(), failed.join(", ")));
-        }
         let cut_short = self.reader.cut_short();
+        let mut said = Vec::new();
+        if !failed.is_empty() {
+            said.push(format!("{} failed: {}", failed.len(), failed.join(", ")));
+        }
         if cut_short > 0 {
-            let what = ended.err().unwrap_or_else(|| "all succeeded none the less".to_owned());
-            return Err(format!("{cut_short} program of tests ended before its result: {what}"));
+            let what = ended.as_ref().err().map_or("all succeeded none the less", String::as_str);
+            said.push(format!("{cut_short} program of tests ended before its result: {what}"));
+        }
+        if !said.is_empty() {
+            return Err(said.join("; "));
         }
         ended?;
         match self.reader.counts() {
@@ -144,8 +148,13 @@ mod tests {
 
     #[test]
     fn failed_tests_are_named() {
-        let lines = ["running 2 tests", "test a::b ... ok", "test a::c ... FAILED"];
+        let failed =
+            "test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0s";
+        let lines = ["running 2 tests", "test a::b ... ok", "test a::c ... FAILED", failed];
         assert_eq!(of(&lines, Err("exited with status 101")).err().as_deref(), Some("1 failed: a::c"));
+        let message = of(&lines[..3], Err("not finished after 9 s")).err().unwrap_or_default();
+        assert!(message.starts_with("1 failed: a::c; 1 program of tests"), "{message}");
+        assert!(message.ends_with("not finished after 9 s"), "{message}");
     }
 
     #[test]

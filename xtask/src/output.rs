@@ -54,6 +54,15 @@ pub fn end() -> Option<Log> {
     leg_under_way().take()
 }
 
+/// Prints a line. Who no longer reads misses it; what this program does, and its exit status, stay the same.
+pub fn print(text: std::fmt::Arguments<'_>) {
+    if cfg!(test) {
+        // The one whose output is shown with the test it belongs to.
+        return std::println!("{text}");
+    }
+    let _ = writeln!(stdout(), "{text}");
+}
+
 /// A line of a program's output.
 pub fn line(text: &str) {
     if keep(text, false) {

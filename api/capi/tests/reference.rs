@@ -42,11 +42,18 @@ fn null_handles_are_answered_with_the_same_codes() {
 fn the_systems_library_loads_this_one_as_a_provider() {
     let Some(kit) = Kit::new() else { return };
     let Some(_) = system_library() else { return };
+    // Ours by the link in the kit: a path in that library's dat.conf ends at a space, and there may be one in the path of
+    // what is built.
+    let ours = kit.path().join("libdat2.so.2").display().to_string();
+    if ours.contains(' ') {
+        println!(
+            "NOT RUN: the_systems_library_loads_this_one_as_a_provider: {ours:?} has a space, which dat.conf cannot name"
+        );
+        return;
+    }
     let program = kit.build("transfer");
     let lines: String = ["loopback0", "shm0"]
-        .map(|name| {
-            format!("{name} u2.0 nonthreadsafe default {} dapl.2.0 \"{name}\" \"\"\n", library().display())
-        })
+        .map(|name| format!("{name} u2.0 nonthreadsafe default {ours} dapl.2.0 \"{name}\" \"\"\n"))
         .concat();
     let file = kit.path().join("dat.conf");
     std::fs::write(&file, lines).expect("written");
