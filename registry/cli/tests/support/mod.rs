@@ -74,6 +74,8 @@ fn run(command: &mut Command) -> Running {
         .env("XDG_CONFIG_HOME", "/nonexistent")
         .env_remove("DAT_PLUGINS")
         .env_remove("RUST_LOG")
+        // Help is broken into lines of this width.
+        .env_remove("COLUMNS")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
