@@ -137,7 +137,7 @@ fn failed_tests(failures: &[Failure], room: usize) -> Vec<String> {
     let mut lines = Vec::new();
     for failure in &failures[..shown] {
         lines.push(format!("---- {} failed", failure.name));
-        lines.extend(gist(&failure.output, each - 1).into_iter().map(str::to_owned));
+        lines.extend(gist(failure, each - 1).into_iter().map(str::to_owned));
     }
     if shown < failures.len() {
         lines.push(format!("[and {} more]", failures.len() - shown));
@@ -145,18 +145,22 @@ fn failed_tests(failures: &[Failure], room: usize) -> Vec<String> {
     lines
 }
 
-/// At most `room` lines of a failed test's output: its first panic, some of what came before, most of what came after.
+/// At most `room` lines of a failed test's output: its panic, some of what came before, most of what came after.
 /// The addresses of a stack are of no use to a reader of a log.
-fn gist(output: &[String], room: usize) -> Vec<&str> {
+fn gist(failure: &Failure, room: usize) -> Vec<&str> {
     let mut stack = false;
     let mut lines: Vec<&str> = Vec::new();
-    for line in output.iter().map(String::as_str) {
+    for line in failure.output.iter().map(String::as_str) {
         stack = line == "stack backtrace:" || stack && (line.starts_with(' ') || line.starts_with("note: "));
         if !stack && !line.is_empty() && !line.starts_with("note: run with `RUST_BACKTRACE") {
             lines.push(line);
         }
     }
-    let panic = lines.iter().position(|line| line.contains(" panicked at ")).unwrap_or(lines.len());
+    // Its own, if it can be told from those that were on purpose.
+    let own = format!("thread '{}'", failure.name);
+    let panics = |line: &&str| line.contains(" panicked at ");
+    let panic = lines.iter().position(|line| panics(line) && line.starts_with(&own));
+    let panic = panic.or_else(|| lines.iter().rposition(panics)).unwrap_or(lines.len());
     let after = (lines.len() - panic).min((room - room / 4).max(room.saturating_sub(panic)));
     let from = panic.saturating_sub(room.saturating_sub(after));
     lines[from..panic + after].to_vec()
@@ -243,6 +247,8 @@ mod tests {
         let failures: Vec<Failure> = (0..10)
             .map(|number| {
                 let mut output = vec!["talk".to_owned(); 50];
+                output.push("thread '<unnamed>' (2) panicked at y.rs:1:1:".to_owned());
+                output.extend(vec!["talk".to_owned(); 50]);
                 output.push(format!("thread 't{number}' (1) panicked at x.rs:{number}:1:"));
                 output.push("because".to_owned());
                 output.extend(vec!["talk".to_owned(); 50]);
