@@ -52,7 +52,10 @@ impl Chan {
     /// Takes one completion of a request, likewise.
     #[inline(always)]
     pub(crate) fn poll_done(&self, place: &mut Completion) -> bool {
-        self.tx.lock_at_once().is_some_and(|mut tx| tx.take_one(self, place))
+        match self.tx.lock_at_once() {
+            Some(mut tx) => tx.take_one(self, place),
+            None => false,
+        }
     }
 
     /// A message was taken, and the peer wants to hear of it.

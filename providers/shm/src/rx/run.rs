@@ -11,7 +11,6 @@ use crate::bytes;
 use crate::channel::Chan;
 use crate::link::Link;
 use crate::one_sided::Part;
-use crate::ring::Frame;
 use crate::tx::{SOLICITED, kind};
 
 const _: () = assert!(SOLICITED as u32 == CompletionFlag::SOLICITED.0);
@@ -104,22 +103,15 @@ impl Rx {
         }
     }
 
-    /// The next frame, if it is of this kind and plain.
-    #[inline(always)]
-    fn next_of(&self, kind: u8) -> Option<Frame> {
-        let rings = self.rings.as_ref()?;
-        rings.from.next_if(&rings.memory, kind, SOLICITED)
-    }
-
     /// Takes one such message, if there is one. By itself, and with the copy at the end, so that what it has in hand stays
     /// in registers.
     #[inline(never)]
     fn message_for(&mut self, chan: &Chan, place: &mut Completion, user: u64) -> bool {
-        let Some(frame) = self.next_of(kind::SEND) else { return false };
-        if self.head == self.tail && !self.take_shared(chan) {
-            return false;
-        }
         let Some(rings) = self.rings.as_mut() else { return false };
+        let Some(frame) = rings.from.next_if(&rings.memory, kind::SEND, SOLICITED) else { return false };
+        if self.head == self.tail {
+            return self.take_shared(chan) && self.message_for(chan, place, user);
+        }
         let at = self.head as usize & (self.recvs.len() - 1);
         let recv = &self.recvs[at];
         if frame.len as u64 >= recv.room.into() {
@@ -151,11 +143,11 @@ impl Rx {
     /// Takes one such message that lies in memory of the peer's which is mapped here, if there is one.
     #[inline(never)]
     fn mapped_for(&mut self, chan: &Chan, link: &Link, place: &mut Completion, user: u64) -> bool {
-        let Some(frame) = self.next_of(kind::PULL) else { return false };
-        if self.head == self.tail && !self.take_shared(chan) {
-            return false;
-        }
         let Some(rings) = self.rings.as_mut() else { return false };
+        let Some(frame) = rings.from.next_if(&rings.memory, kind::PULL, SOLICITED) else { return false };
+        if self.head == self.tail {
+            return self.take_shared(chan) && self.mapped_for(chan, link, place, user);
+        }
         let recv = &self.recvs[self.head as usize & (self.recvs.len() - 1)];
         let len = frame.arg >> 32;
         if len >= recv.room.into() || recv.nsegs != 1 || frame.len != Part::BYTES {
