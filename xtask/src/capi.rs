@@ -69,12 +69,12 @@ fn fill(built: &Path, folder: &Path) -> io::Result<()> {
     fs::write(pkgconfig.join("dat2.pc"), pkg_config(folder))
 }
 
-/// What a program is built with.
+/// What a program is built with. A space in the path is no end of a word.
 pub fn pkg_config(folder: &Path) -> String {
     format!(
         "prefix={}\nlibdir=${{prefix}}/lib\nincludedir=${{prefix}}/include\n\n\
          Name: dat2\nDescription: uDAPL 2.0 over dat's providers\nVersion: 2.0.0\n\
          Libs: -L${{libdir}} -ldat2\nCflags: -I${{includedir}}\n",
-        folder.display()
+        folder.display().to_string().replace(' ', r"\ ")
     )
 }

@@ -61,7 +61,25 @@ fn flags(library: &Path) -> Result<Vec<String>, String> {
             by_hand(&folder.join("dat2.pc"))?
         }
     };
-    Ok(line.split_whitespace().map(str::to_owned).collect())
+    Ok(words(&line))
+}
+
+/// The words of a line, as a shell would take them: a space after a backslash ends none.
+fn words(line: &str) -> Vec<String> {
+    let (mut words, mut escaped) = (vec![String::new()], false);
+    for letter in line.chars() {
+        match letter {
+            '\\' if !escaped => {
+                escaped = true;
+                continue;
+            }
+            _ if letter.is_whitespace() && !escaped => words.push(String::new()),
+            _ => words.last_mut().expect("there is always one").push(letter),
+        }
+        escaped = false;
+    }
+    words.retain(|word| !word.is_empty());
+    words
 }
 
 /// `Cflags` and `Libs` of a pkg-config file with its variables put in.
@@ -93,9 +111,8 @@ mod tests {
     fn the_file_says_the_same_without_the_program() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("dat2.pc");
-        std::fs::write(&file, crate::capi::pkg_config(Path::new("/opt/dat"))).expect("written");
+        std::fs::write(&file, crate::capi::pkg_config(Path::new("/opt/my dat"))).expect("written");
         let flags = by_hand(&file).expect("read");
-        let flags: Vec<&str> = flags.split_whitespace().collect();
-        assert_eq!(flags, ["-L/opt/dat/lib", "-ldat2", "-I/opt/dat/include"]);
+        assert_eq!(words(&flags), ["-L/opt/my dat/lib", "-ldat2", "-I/opt/my dat/include"]);
     }
 }
