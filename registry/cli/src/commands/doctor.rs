@@ -134,8 +134,8 @@ impl Machine {
                 what,
                 Verdict::Advice,
                 format!("ptrace_scope is {scope}: shm cannot use process_vm_readv and copies twice"),
-                "as root: `sysctl kernel.yama.ptrace_scope=0`, if this machine's policy allows it; or allocate memory with \
-                 the adapter, which peers map",
+                "as root: `sysctl kernel.yama.ptrace_scope=0`, if this machine's policy allows it; without it RDMA writes \
+                 and reads of memory the adapter allocates are mapped all the same, messages are not",
             ),
         }
     }
