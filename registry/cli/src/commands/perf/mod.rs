@@ -35,8 +35,7 @@ pub fn run(shared: &Shared, perf: &Perf) -> Outcome<ExitCode> {
         }
         return serve::listening(shared, &perf.name, qual, &perf.side);
     }
-    // Two that share a processor and poll each wait for the other's slice of time to end.
-    let share = perf.side.connect.is_none() && cpu::two().is_none();
+    let share = perf.side.connect.is_none() && share_one(cpus, cpu::two());
     let perf = &Perf { wait: perf.wait || share, ..perf.clone() };
     let ia = shared.ia(&perf.name).open()?;
     let limit = perf.side.timeout;
@@ -102,6 +101,12 @@ pub fn run(shared: &Shared, perf: &Perf) -> Outcome<ExitCode> {
 const LEGEND: &str = "P10 is the tenth percentile of the batches from the best one, G is 10^9, M is 10^6. PLACE is how \
                       far apart the\nprocessors were: compare figures of one place only.";
 
+/// Whether the two sides will share a processor: if both polled, each would wait for the other's slice of time to end. Of
+/// `two` that may be used those count that are `chosen`, and a choice may go beyond what may be used by now.
+fn share_one(chosen: Option<Cpus>, two: Option<Cpus>) -> bool {
+    chosen.or(two).is_none_or(|cpus| cpus.own == cpus.peer)
+}
+
 /// The two processors; none when that is wished, or there are not two.
 fn processors(perf: &Perf) -> Option<Cpus> {
     match (perf.no_pin, perf.cpus) {
@@ -138,4 +143,18 @@ fn progress(rows: usize) -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}, {eta} to go");
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
     bar
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sides_share_a_processor_when_there_is_one_or_one_was_chosen_for_both() {
+        let cpus = |own, peer| Some(Cpus { own, peer });
+        assert!(share_one(None, None) && share_one(cpus(1, 1), cpus(0, 1)));
+        assert!(!share_one(None, cpus(0, 1)) && !share_one(cpus(0, 1), cpus(0, 1)));
+        // Started by a program that is bound to one processor, and told of two.
+        assert!(!share_one(cpus(0, 1), None));
+    }
 }
