@@ -139,6 +139,30 @@ impl Attached {
         self.idle = 0;
     }
 
+    /// Takes a lone short message. `false`: nothing was done.
+    #[inline(always)]
+    fn take_message(&mut self, place: &mut Completion) -> bool {
+        let Some(tell) = self.chan.poll_message(place) else { return false };
+        self.found_message();
+        if tell {
+            self.chan.took();
+        }
+        true
+    }
+
+    /// Takes one completion of a request, likewise.
+    #[inline(always)]
+    fn take_done(&mut self, place: &mut Completion) -> bool {
+        if !self.chan.poll_done(place) {
+            return false;
+        }
+        match self.send_first {
+            true => self.found_first_done(),
+            false => self.idle = 0,
+        }
+        true
+    }
+
     /// Looks, and takes what there is: as [`Attached::poll`], by the ways of [`Que::poll`].
     #[inline]
     fn take(&mut self, out: &mut [Completion]) -> usize {
@@ -147,20 +171,9 @@ impl Attached {
         if matches!(glance, Glance::Nothing) {
             return 0;
         }
-        if matches!(glance, Glance::Message)
-            && let Some(tell) = self.chan.poll_message(place)
-        {
-            self.found_message();
-            if tell {
-                self.chan.took();
-            }
-            return 1;
-        }
-        if matches!(glance, Glance::Done) && self.chan.poll_done(place) {
-            match self.send_first {
-                true => self.found_first_done(),
-                false => self.idle = 0,
-            }
+        let taken = matches!(glance, Glance::Message) && self.take_message(place)
+            || matches!(glance, Glance::Done) && self.take_done(place);
+        if taken {
             return 1;
         }
         self.poll(out)
@@ -408,16 +421,7 @@ impl Que {
     fn poll_message(&self, mut list: Guard<'_, List>, out: &mut [Completion]) -> usize {
         let [one] = &mut list.active[..] else { return 0 };
         let Some(place) = out.first_mut() else { return 0 };
-        match one.chan.poll_message(place) {
-            None => self.poll_list(list, out),
-            Some(tell) => {
-                one.found_message();
-                if tell {
-                    one.chan.took();
-                }
-                1
-            }
-        }
+        if one.take_message(place) { 1 } else { self.poll_list(list, out) }
     }
 
     /// The same, when a request of it may be complete.
@@ -425,14 +429,7 @@ impl Que {
     fn poll_done(&self, mut list: Guard<'_, List>, out: &mut [Completion]) -> usize {
         let [one] = &mut list.active[..] else { return 0 };
         let Some(place) = out.first_mut() else { return 0 };
-        if !one.chan.poll_done(place) {
-            return self.poll_list(list, out);
-        }
-        match one.send_first {
-            true => one.found_first_done(),
-            false => one.idle = 0,
-        }
-        1
+        if one.take_done(place) { 1 } else { self.poll_list(list, out) }
     }
 
     #[inline(never)]

@@ -3,7 +3,6 @@
 use super::*;
 use loom::cell::UnsafeCell as Cell;
 use loom::sync::Arc;
-use loom::sync::atomic::AtomicU32;
 
 /// A cell that the model checker watches: two accesses at once, or one that the other's writes are not visible to,
 /// fail the model.
@@ -38,58 +37,44 @@ fn total(lock: &Value) -> u32 {
     })
 }
 
+/// Tries to take it, and takes it when that did not work.
+fn try_and_add(lock: &Value, me: usize) {
+    match lock.try_lock_as(me) {
+        // SAFETY: as in `add`.
+        Some(guard) => guard.with_mut(|value| unsafe { *value += 1 }),
+        None => add(lock, me),
+    }
+}
+
+/// What was added in all, when one thread took the lock as 8 so many times while another did its part.
+fn beside(lock: Value, times: usize, part: impl FnOnce(&Value) + Send + 'static) -> u32 {
+    let lock = Arc::new(lock);
+    let theirs = lock.clone();
+    let other = loom::thread::spawn(move || part(&theirs));
+    (0..times).for_each(|_| add(&lock, 8));
+    other.join().unwrap();
+    total(&lock)
+}
+
 #[test]
 fn a_favourite_and_another_thread() {
     model(|| {
-        let lock = Arc::new(with_favourite(8));
-        let before = 2;
-        let theirs = lock.clone();
-        let other = loom::thread::spawn(move || {
-            add(&theirs, 16);
-            add(&theirs, 16);
-        });
-        add(&lock, 8);
-        add(&lock, 8);
-        other.join().unwrap();
-        assert_eq!(total(&lock), before + 4);
+        let added = beside(with_favourite(8), 2, |lock| (0..2).for_each(|_| add(lock, 16)));
+        assert_eq!(added, 2 + 4);
     });
 }
 
 #[test]
-fn a_favourite_and_one_that_only_tries() {
-    model(|| {
-        let lock = Arc::new(with_favourite(8));
-        let theirs = lock.clone();
-        let got = Arc::new(AtomicU32::new(0));
-        let counted = got.clone();
-        let other = loom::thread::spawn(move || {
-            if let Some(guard) = theirs.try_lock_as(16) {
-                // SAFETY: as in `add`.
-                guard.with_mut(|value| unsafe { *value += 1 });
-                counted.store(1, Ordering::Relaxed);
-            }
-        });
-        add(&lock, 8);
-        add(&lock, 8);
-        other.join().unwrap();
-        assert_eq!(total(&lock), 2 + 2 + got.load(Ordering::Relaxed));
-    });
+fn a_favourite_and_one_that_tries() {
+    model(|| assert_eq!(beside(with_favourite(8), 2, |lock| try_and_add(lock, 16)), 2 + 3));
 }
 
 /// The place goes from thread to thread: what a revoked one still writes must not open the lock for others.
 #[test]
 fn a_favourite_that_is_replaced() {
     model(|| {
-        let lock = Arc::new(with_favourite(8));
-        let theirs = lock.clone();
-        let other = loom::thread::spawn(move || {
-            for _ in 0..4 {
-                add(&theirs, 16);
-            }
-        });
-        add(&lock, 8);
-        other.join().unwrap();
-        assert_eq!(total(&lock), 2 + 5);
+        let added = beside(with_favourite(8), 1, |lock| (0..4).for_each(|_| add(lock, 16)));
+        assert_eq!(added, 2 + 5);
     });
 }
 
@@ -118,23 +103,14 @@ fn a_favourite_and_two_others() {
 #[test]
 fn a_lock_for_one_thread_and_another_thread() {
     model(|| {
-        let lock = Arc::new(Lock::for_one_thread(Cell::new(0)));
+        let lock = Lock::for_one_thread(Cell::new(0));
         add(&lock, 8);
         assert!(lock.favours(8));
-        let theirs = lock.clone();
-        let other = loom::thread::spawn(move || {
-            add(&theirs, 16);
-            if let Some(guard) = theirs.try_lock_as(16) {
-                // SAFETY: as in `add`.
-                guard.with_mut(|value| unsafe { *value += 1 });
-            } else {
-                add(&theirs, 16);
-            }
+        let added = beside(lock, 2, |lock| {
+            add(lock, 16);
+            try_and_add(lock, 16);
         });
-        add(&lock, 8);
-        add(&lock, 8);
-        other.join().unwrap();
-        assert_eq!(total(&lock), 1 + 4);
+        assert_eq!(added, 1 + 4);
     });
 }
 
@@ -142,16 +118,8 @@ fn a_lock_for_one_thread_and_another_thread() {
 #[test]
 fn a_lock_for_one_thread_that_two_take_first() {
     model(|| {
-        let lock = Arc::new(Lock::for_one_thread(Cell::new(0)));
-        let theirs = lock.clone();
-        let other = loom::thread::spawn(move || {
-            add(&theirs, 16);
-            add(&theirs, 16);
-        });
-        add(&lock, 8);
-        add(&lock, 8);
-        other.join().unwrap();
-        assert_eq!(total(&lock), 4);
+        let lock = Lock::for_one_thread(Cell::new(0));
+        assert_eq!(beside(lock, 2, |lock| (0..2).for_each(|_| add(lock, 16))), 4);
     });
 }
 
@@ -160,18 +128,10 @@ fn a_lock_for_one_thread_that_two_take_first() {
 #[test]
 fn a_place_that_is_handed_on() {
     model(|| {
-        let lock = Arc::new(Lock::for_one_thread(Cell::new(0)));
+        let lock = Lock::for_one_thread(Cell::new(0));
         add(&lock, 8);
-        let theirs = lock.clone();
-        let others = loom::thread::spawn(move || {
-            for me in [16, 16, 24, 24, 24] {
-                add(&theirs, me);
-            }
-        });
-        add(&lock, 8);
-        add(&lock, 8);
-        others.join().unwrap();
-        assert_eq!(total(&lock), 1 + 7);
+        let added = beside(lock, 2, |lock| [16, 16, 24, 24, 24].into_iter().for_each(|me| add(lock, me)));
+        assert_eq!(added, 1 + 7);
     });
 }
 
@@ -179,15 +139,10 @@ fn a_place_that_is_handed_on() {
 #[test]
 fn a_declaration_while_the_favourite_is_at_work() {
     model(|| {
-        let lock = Arc::new(with_favourite(8));
-        let theirs = lock.clone();
-        let other = loom::thread::spawn(move || {
-            theirs.declare(true);
-            add(&theirs, 16);
+        let added = beside(with_favourite(8), 2, |lock| {
+            lock.declare(true);
+            add(lock, 16);
         });
-        add(&lock, 8);
-        add(&lock, 8);
-        other.join().unwrap();
-        assert_eq!(total(&lock), 2 + 3);
+        assert_eq!(added, 2 + 3);
     });
 }
