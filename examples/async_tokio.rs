@@ -1,4 +1,4 @@
-//! The same dispatchers under an executor, tokio here: a stream of events, and a descriptor of one's own to watch.
+//! Dispatchers under an executor, here tokio: a stream of events, and a watched descriptor.
 //!
 //! `async_tokio [NAME]` runs both sides as tasks of one thread over the provider NAME (`shm0`).
 //! In two terminals: `async_tokio NAME server`, then `async_tokio NAME client`.
@@ -22,15 +22,15 @@ async fn main() -> Outcome<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let name = arguments.first().map_or("shm0", String::as_str);
     let ia = dat::open(name)?;
-    let (tell, told) = oneshot::channel();
+    let (port_sender, port_receiver) = oneshot::channel();
     match arguments.get(1).map(String::as_str) {
-        Some("server") => server(&ia, Some(PORT), tell).await,
+        Some("server") => server(&ia, Some(PORT), port_sender).await,
         Some("client") => client(&ia, PORT).await,
         Some(other) => Err(format!("{other}: the role is server or client").into()),
         None => {
-            // A time-out is the executor's business: dropping the future stops waiting, and nothing else.
-            let client = async { client(&ia, told.await?).await };
-            let both = async { tokio::try_join!(server(&ia, None, tell), client) };
+            // The executor handles the time-out. Dropping the future stops the wait, and no event is lost.
+            let client = async { client(&ia, port_receiver.await?).await };
+            let both = async { tokio::try_join!(server(&ia, None, port_sender), client) };
             timeout(Duration::from_secs(20), both).await??;
             Ok(())
         }
@@ -38,7 +38,7 @@ async fn main() -> Outcome<()> {
 }
 
 /// Takes events from a stream. It needs no particular executor.
-async fn server(ia: &Ia, port: Option<u64>, tell: oneshot::Sender<u64>) -> Outcome<()> {
+async fn server(ia: &Ia, port: Option<u64>, port_sender: oneshot::Sender<u64>) -> Outcome<()> {
     let pz = ia.pz()?;
     let evd = ia.evd(64)?;
     let mut events = evd.stream()?;
@@ -48,7 +48,7 @@ async fn server(ia: &Ia, port: Option<u64>, tell: oneshot::Sender<u64>) -> Outco
     }
     let listener = port.map_or_else(|| ia.listen_any(&evd), |port| ia.listen(port, &evd))?;
     println!("server: listening on {}", listener.conn_qual());
-    let _ = tell.send(listener.conn_qual());
+    let _ = port_sender.send(listener.conn_qual());
     let mut received = 0;
     loop {
         match events.next().await? {

@@ -1,6 +1,6 @@
-//! Choosing a provider: a chain of names, tried in order. No other name ever stands in for one that was asked for.
+//! Choosing a provider by a chain of names, tried in order. Only a chain leads to another name.
 //!
-//! `choose_provider [NAME]`: a fabric this machine does not have, then NAME (`shm0` unless told otherwise).
+//! `choose_provider [NAME]`: a fabric this machine does not have, then NAME (`shm0` by default).
 #![forbid(unsafe_code)]
 
 use dat::registry::Registry;
@@ -8,7 +8,7 @@ use dat::{IaBuilder, ReturnType};
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
-/// What would stand in `plugins.toml`; the names and libraries are the administrator's business, not the program's.
+/// The contents of a `plugins.toml`. Usually an administrator writes it, not the program.
 const PLUGINS: &str = r#"
     [provider.fabric0]
     library = "libdat_of_a_fabric_this_machine_lacks.so"
@@ -25,7 +25,7 @@ const PLUGINS: &str = r#"
 
 fn main() -> Outcome<()> {
     let name = std::env::args().nth(1).unwrap_or_else(|| "shm0".into());
-    // `Registry::open()` reads the files of this machine; this one is given as text. Neither loads a library.
+    // `Registry::open()` reads the files of this machine. This registry is a text. Neither loads a library.
     let registry = Registry::from_str("choose_provider.toml", &PLUGINS.replace("NAME", &name))?;
 
     println!("names:");
@@ -33,7 +33,7 @@ fn main() -> Outcome<()> {
         println!("  {:10} {}", entry.name, entry.library);
     }
 
-    // A name of its own opens, or fails with the reason. It never falls back.
+    // A provider's name opens, or fails with a reason. It never falls back.
     match IaBuilder::new("fabric0").open_in(&registry) {
         Ok(_) => println!("\nfabric0 opened"),
         Err(error) if error.kind() == ReturnType::ProviderNotFound => {
@@ -42,7 +42,7 @@ fn main() -> Outcome<()> {
         Err(error) => return Err(error.into()),
     }
 
-    // A chain is the one way to say "this, or else that"; every step is on record.
+    // Only a chain has alternatives. Each step is recorded.
     let ia = IaBuilder::new("fastest").open_in(&registry)?;
     println!("\nfastest opened {}:", ia.name());
     for step in ia.steps() {

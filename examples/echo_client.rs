@@ -1,4 +1,4 @@
-//! A client of `echo_server`: sends messages, checks the echoes, tells how long a round trip takes.
+//! A client of `echo_server`: sends messages, checks the echoes, and prints the time of a round trip.
 //!
 //! `echo_client [NAME [PORT [MESSAGES]]]`: over the provider NAME (`shm0`), to PORT (4712), 1000 messages.
 #![forbid(unsafe_code)]
@@ -32,7 +32,7 @@ fn main() -> Outcome<()> {
     let start = Instant::now();
     for number in 0..messages {
         outgoing[..4].copy_from_slice(&number.to_le_bytes());
-        // First the receive, then the send: the echo must find a place.
+        // First the receive, then the send: the echo needs a posted receive.
         ep.recv(incoming).map_err(|refused| refused.error)?;
         ep.send(outgoing, ..).map_err(|refused| refused.error)?;
         (outgoing, incoming) = round_trip(&ep, &completions)?;
@@ -47,7 +47,7 @@ fn main() -> Outcome<()> {
     Ok(())
 }
 
-/// Waits for both completions, in whatever order they come, and gives the buffers back: sent, received.
+/// Waits for both completions, in any order, and returns the buffers: sent, received.
 fn round_trip(ep: &Ep, evd: &Evd) -> Outcome<(dat::Buffer, dat::Buffer)> {
     let (mut sent, mut received) = (None, None);
     for _ in 0..2 {
@@ -61,7 +61,7 @@ fn round_trip(ep: &Ep, evd: &Evd) -> Outcome<(dat::Buffer, dat::Buffer)> {
     sent.zip(received).ok_or_else(|| "completions of another endpoint".into())
 }
 
-/// The next completion: in time, and of an operation that succeeded.
+/// The next completion. A failed operation or a time-out is an error.
 fn completion(evd: &Evd) -> Outcome<DtoCompletion> {
     match evd.wait(LIMIT)? {
         Some(Event::Completion(done)) if done.status.is_success() => Ok(done),

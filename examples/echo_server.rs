@@ -1,4 +1,4 @@
-//! A server for many clients with one event dispatcher: every message goes back to where it came from.
+//! A server for many clients with one event dispatcher: it returns every message to its sender.
 //!
 //! `echo_server [NAME [PORT [CLIENTS]]]`: over the provider NAME (`shm0`), listening on PORT (4712), until CLIENTS
 //! clients have come and gone (forever). `echo_client` is the other side.
@@ -11,7 +11,7 @@ use dat::{ConnectionKind, DtoCompletion, DtoOperation, DtoStatus, Ep, Evd, Event
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
-/// Receives posted for each client: how many messages it may have under way.
+/// Posted receives for each client. It may have this number of messages outstanding.
 const DEPTH: u32 = 8;
 /// Longest message.
 const BYTES: usize = 4096;
@@ -24,14 +24,14 @@ fn main() -> Outcome<()> {
 
     let ia = dat::open(name)?;
     let pz = ia.pz()?;
-    // Everything arrives here: requests to connect, connection events, completions of all clients.
+    // All events arrive here: connection requests, connection events, completions of all clients.
     let evd = ia.evd(4096)?;
     let listener = ia.listen(port, &evd)?;
     println!("listening on {} of {name}", listener.conn_qual());
 
     let mut server = Server { ia, pz, evd, clients: HashMap::new(), served: 0, echoed: 0 };
     while server.served < limit {
-        // The whole loop: take an event, act on it. With nothing to do it sleeps.
+        // The event loop. It sleeps while there are no events.
         if let Some(event) = server.evd.wait(Duration::from_secs(1))? {
             server.on(event)?;
         }
@@ -44,7 +44,7 @@ struct Server {
     ia: Ia,
     pz: Pz,
     evd: Evd,
-    /// Events name the endpoint by its id.
+    /// Events contain the id of their endpoint.
     clients: HashMap<ObjectId, Ep>,
     served: u64,
     echoed: u64,
@@ -59,29 +59,29 @@ impl Server {
                 for _ in 0..DEPTH {
                     ep.recv(self.pz.buffer(BYTES)?).map_err(|refused| refused.error)?;
                 }
-                // A client that gives up meanwhile is no fault of ours: an event tells.
+                // If the client gives up in the meantime, an event reports it.
                 request.accept(&ep, b"")?;
                 self.clients.insert(ep.id(), ep);
             }
             Event::Connection { kind: ConnectionKind::Established, .. } => {}
             Event::Connection { kind, ep, .. } => {
-                // The client left, died, or never came to be. Dropping the endpoint frees it with its buffers.
+                // The client has left or died, or never connected. Dropping the endpoint frees it with its buffers.
                 if self.clients.remove(&ep).is_some() {
                     self.served += 1;
                     println!("client {ep}: {kind:?}");
                 }
             }
             Event::Completion(done) => self.completed(&done)?,
-            other => println!("not looked for: {other:?}"),
+            other => println!("ignored: {other:?}"),
         }
         Ok(())
     }
 
     fn completed(&mut self, done: &DtoCompletion) -> Outcome<()> {
-        // The last completions of a client may come when it has gone.
+        // The last completions of a client may arrive after its end.
         let Some(ep) = self.clients.get(&done.ep) else { return Ok(()) };
         let Some(buffer) = ep.reclaim(done) else { return Ok(()) };
-        // Flushed by the end of the connection, whose event comes next; or broken by a message too long.
+        // Flushed at the end of the connection, or failed because a message was too long. The connection event follows.
         if done.status != DtoStatus::Success {
             return Ok(());
         }
@@ -90,7 +90,7 @@ impl Server {
                 self.echoed += 1;
                 ep.send(buffer, ..done.length as usize)
             }
-            // The answer arrived: the buffer is ready for the next message.
+            // The echo arrived: the buffer is free for the next message.
             _ => ep.recv(buffer),
         };
         posted.map_err(|refused| refused.error)?;

@@ -1,6 +1,6 @@
 //! One process sends a message, the other receives it.
 //!
-//! `hello_send [NAME]` starts both processes over the provider NAME (`shm0` unless told otherwise).
+//! `hello_send [NAME]` starts both processes over the provider NAME (`shm0` by default).
 //! In two terminals: `hello_send NAME server`, then `hello_send NAME client`.
 //! In one process: `hello_send NAME threads`; the only way with `loopback0`.
 #![forbid(unsafe_code)]
@@ -15,7 +15,7 @@ type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 /// The connection qualifier: to DAT what a port is to TCP.
 const PORT: u64 = 4711;
-/// Nothing here takes longer; every wait has a limit.
+/// Time limit of each wait.
 const LIMIT: Duration = Duration::from_secs(30);
 
 fn main() -> Outcome<()> {
@@ -40,36 +40,36 @@ fn main() -> Outcome<()> {
     }
 }
 
-/// This program once more, as the client.
+/// Starts this program again, as the client.
 fn start_client(name: &str, port: u64) -> std::io::Result<Child> {
     Command::new(std::env::current_exe()?).args([name, "client", &port.to_string()]).spawn()
 }
 
 fn server(name: &str, port: Option<u64>, listening: impl FnOnce(u64)) -> Outcome<()> {
-    // The adapter; and a protection zone: memory and endpoints of one zone may be used together.
+    // The adapter, and a protection zone: memory and endpoints of one zone may be used together.
     let ia = dat::open(name)?;
     let pz = ia.pz()?;
     // Two dispatchers: one for connections, one for completions. They have room for all events that can be pending.
     let (connections, completions) = (ia.evd(8)?, ia.evd(32)?);
     let ep =
         ia.ep(&pz).connect_evd(&connections).request_evd(&completions).recv_evd(&completions).create()?;
-    // A message is received into a buffer posted before. The endpoint owns the buffer from here on.
+    // A message needs a posted receive. The endpoint owns the buffer from here on.
     ep.recv(pz.buffer(64)?).map_err(|refused| refused.error)?;
 
     let listener = port.map_or_else(|| ia.listen_any(&connections), |port| ia.listen(port, &connections))?;
     listening(listener.conn_qual());
     let Some(Event::Request(mut request)) = connections.wait(LIMIT)? else {
-        return Err("nobody asked to connect".into());
+        return Err("no connection request within the limit".into());
     };
     println!("server: {:?} wants to connect", String::from_utf8_lossy(request.private_data()));
     request.accept(&ep, b"welcome")?;
     expect(&connections, ConnectionKind::Established)?;
 
     let done = completion(&completions)?;
-    // The completion names the buffer, and with it we own it again.
+    // `reclaim` returns the buffer of the completion.
     let buffer = ep.reclaim(&done).ok_or("the completion is of another endpoint")?;
     println!("server: received {:?}", String::from_utf8_lossy(&buffer[..done.length as usize]));
-    // The client hangs up.
+    // The client disconnects.
     expect(&connections, ConnectionKind::Disconnected)
 }
 
@@ -81,20 +81,20 @@ fn client(name: &str, port: u64) -> Outcome<()> {
         ia.ep(&pz).connect_evd(&connections).request_evd(&completions).recv_evd(&completions).create()?;
     // The peer is on this host, so its adapter has the address of ours.
     let greeting = ep.connect(ia.address()?, port).private_data(b"a client").timeout(LIMIT).establish()?;
-    println!("client: connected, the server says {:?}", String::from_utf8_lossy(&greeting));
+    println!("client: connected, the server answered {:?}", String::from_utf8_lossy(&greeting));
 
-    let text = b"hello through shared memory or whatever you named";
+    let text = b"hello through shared memory, or any other provider";
     let mut buffer = pz.buffer(64)?;
     buffer[..text.len()].copy_from_slice(text);
     ep.send(buffer, ..text.len()).map_err(|refused| refused.error)?;
-    // Success means that the message lies in the server's buffer.
+    // Success means that the message is in the server's buffer.
     let done = completion(&completions)?;
     println!("client: sent {} bytes", done.length);
     ep.disconnect(CloseFlags::Graceful)?;
     expect(&connections, ConnectionKind::Disconnected)
 }
 
-/// The next completion: in time, and of an operation that succeeded.
+/// The next completion. A failed operation or a time-out is an error.
 fn completion(evd: &Evd) -> Outcome<DtoCompletion> {
     match evd.wait(LIMIT)? {
         Some(Event::Completion(done)) if done.status.is_success() => Ok(done),
@@ -102,7 +102,7 @@ fn completion(evd: &Evd) -> Outcome<DtoCompletion> {
     }
 }
 
-/// The next connection event, which must be this one.
+/// The next connection event. Any other one is an error.
 fn expect(evd: &Evd, wanted: ConnectionKind) -> Outcome<()> {
     match evd.wait(LIMIT)? {
         Some(Event::Connection { kind, .. }) if kind == wanted => Ok(()),

@@ -1,6 +1,6 @@
-//! One process reads the other's memory; the other does nothing meanwhile.
+//! One process reads memory of another process, which does nothing.
 //!
-//! `rdma_read [NAME]` starts both processes over the provider NAME (`shm0` unless told otherwise).
+//! `rdma_read [NAME]` starts both processes over the provider NAME (`shm0` by default).
 //! In two terminals: `rdma_read NAME server`, then `rdma_read NAME client`.
 //! In one process: `rdma_read NAME threads`; the only way with `loopback0`.
 #![forbid(unsafe_code)]
@@ -15,7 +15,7 @@ type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 /// The connection qualifier: to DAT what a port is to TCP.
 const PORT: u64 = 4711;
-/// Nothing here takes longer; every wait has a limit.
+/// Time limit of each wait.
 const LIMIT: Duration = Duration::from_secs(30);
 
 fn main() -> Outcome<()> {
@@ -40,7 +40,7 @@ fn main() -> Outcome<()> {
     }
 }
 
-/// This program once more, as the client.
+/// Starts this program again, as the client.
 fn start_client(name: &str, port: u64) -> std::io::Result<Child> {
     Command::new(std::env::current_exe()?).args([name, "client", &port.to_string()]).spawn()
 }
@@ -49,7 +49,7 @@ fn server(name: &str, port: Option<u64>, listening: impl FnOnce(u64)) -> Outcome
     let ia = dat::open(name)?;
     let pz = ia.pz()?;
     let connections = ia.evd(8)?;
-    // It transfers nothing itself, so its endpoint needs no dispatcher for completions.
+    // The server posts no operations, so its endpoint needs no dispatcher for completions.
     let ep = ia.ep(&pz).connect_evd(&connections).create()?;
     // Memory that peers may read.
     let text = b"read without the server's help";
@@ -59,12 +59,12 @@ fn server(name: &str, port: Option<u64>, listening: impl FnOnce(u64)) -> Outcome
     let listener = port.map_or_else(|| ia.listen_any(&connections), |port| ia.listen(port, &connections))?;
     listening(listener.conn_qual());
     let Some(Event::Request(mut request)) = connections.wait(LIMIT)? else {
-        return Err("nobody asked to connect".into());
+        return Err("no connection request within the limit".into());
     };
-    // The right to read these bytes, and nothing else, goes to the client with the acceptance.
+    // The client gets a key for these bytes, with the answer to its request.
     request.accept(&ep, encode(region.remote(..text.len())).as_bytes())?;
     expect(&connections, ConnectionKind::Established)?;
-    println!("server: a client may read {} bytes; I wait for it to leave", text.len());
+    println!("server: a client may read {} bytes; waiting for its disconnect", text.len());
     expect(&connections, ConnectionKind::Disconnected)
 }
 
@@ -78,7 +78,7 @@ fn client(name: &str, port: u64) -> Outcome<()> {
     let source = decode(&data)?;
     println!("client: may read {} bytes at {:#x} of the server", source.length, source.address);
 
-    // As long as what is read; `read` fills the whole buffer.
+    // `read` fills the whole buffer, so it has the length of the memory.
     let buffer = pz.buffer(source.length as usize)?;
     ep.read(buffer, source).map_err(|refused| refused.error)?;
     let done = completion(&completions)?;
@@ -88,7 +88,7 @@ fn client(name: &str, port: u64) -> Outcome<()> {
     expect(&connections, ConnectionKind::Disconnected)
 }
 
-/// The next completion: in time, and of an operation that succeeded.
+/// The next completion. A failed operation or a time-out is an error.
 fn completion(evd: &Evd) -> Outcome<DtoCompletion> {
     match evd.wait(LIMIT)? {
         Some(Event::Completion(done)) if done.status.is_success() => Ok(done),
@@ -96,7 +96,7 @@ fn completion(evd: &Evd) -> Outcome<DtoCompletion> {
     }
 }
 
-/// The next connection event, which must be this one.
+/// The next connection event. Any other one is an error.
 fn expect(evd: &Evd, wanted: ConnectionKind) -> Outcome<()> {
     match evd.wait(LIMIT)? {
         Some(Event::Connection { kind, .. }) if kind == wanted => Ok(()),
@@ -104,7 +104,7 @@ fn expect(evd: &Evd, wanted: ConnectionKind) -> Outcome<()> {
     }
 }
 
-/// What the client must know of the server's memory: address, length, key. Any form will do that both sides know.
+/// Address, length and key of the server's memory, in a form that both sides know.
 fn encode(memory: RmrTriplet) -> String {
     format!("{} {} {}", memory.address, memory.length, memory.context)
 }

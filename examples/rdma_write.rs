@@ -1,6 +1,6 @@
-//! One process writes into the other's memory; the other does nothing meanwhile.
+//! One process writes memory of another process, which does nothing.
 //!
-//! `rdma_write [NAME]` starts both processes over the provider NAME (`shm0` unless told otherwise).
+//! `rdma_write [NAME]` starts both processes over the provider NAME (`shm0` by default).
 //! In two terminals: `rdma_write NAME server`, then `rdma_write NAME client`.
 //! In one process: `rdma_write NAME threads`; the only way with `loopback0`.
 #![forbid(unsafe_code)]
@@ -15,7 +15,7 @@ type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 /// The connection qualifier: to DAT what a port is to TCP.
 const PORT: u64 = 4711;
-/// Nothing here takes longer; every wait has a limit.
+/// Time limit of each wait.
 const LIMIT: Duration = Duration::from_secs(30);
 
 fn main() -> Outcome<()> {
@@ -40,7 +40,7 @@ fn main() -> Outcome<()> {
     }
 }
 
-/// This program once more, as the client.
+/// Starts this program again, as the client.
 fn start_client(name: &str, port: u64) -> std::io::Result<Child> {
     Command::new(std::env::current_exe()?).args([name, "client", &port.to_string()]).spawn()
 }
@@ -53,22 +53,22 @@ fn server(name: &str, port: Option<u64>, listening: impl FnOnce(u64)) -> Outcome
         ia.ep(&pz).connect_evd(&connections).request_evd(&completions).recv_evd(&completions).create()?;
     // Memory that peers may write to. They may write at any moment, so it is read by copies, never by reference.
     let region = pz.region(4096, Privileges::LOCAL_READ | Privileges::REMOTE_WRITE)?;
-    // An empty message will tell that the write is there: what is posted later arrives later.
+    // An empty message follows the write and reports its arrival: operations arrive in the order of their posts.
     ep.recv(pz.buffer(1)?).map_err(|refused| refused.error)?;
 
     let listener = port.map_or_else(|| ia.listen_any(&connections), |port| ia.listen(port, &connections))?;
     listening(listener.conn_qual());
     let Some(Event::Request(mut request)) = connections.wait(LIMIT)? else {
-        return Err("nobody asked to connect".into());
+        return Err("no connection request within the limit".into());
     };
-    // The right to write to the first 64 bytes, and nothing else, goes to the client with the acceptance.
+    // The client gets a key for the first 64 bytes, with the answer to its request.
     request.accept(&ep, encode(region.remote(..64)).as_bytes())?;
     expect(&connections, ConnectionKind::Established)?;
     completion(&completions)?;
     let mut text = [0; 64];
     region.read(0, &mut text);
     println!(
-        "server: somebody wrote {:?} into my memory",
+        "server: a client wrote {:?} into my memory",
         String::from_utf8_lossy(&text).trim_end_matches('\0')
     );
     expect(&connections, ConnectionKind::Disconnected)
@@ -88,7 +88,7 @@ fn client(name: &str, port: u64) -> Outcome<()> {
     let mut buffer = pz.buffer(64)?;
     buffer[..text.len()].copy_from_slice(text);
     ep.write(buffer, ..text.len(), target).map_err(|refused| refused.error)?;
-    // Needs no wait in between: operations of one endpoint take effect in the order they were posted.
+    // No wait is needed in between: operations of one endpoint take effect in the order of their posts.
     ep.send(pz.buffer(1)?, ..0).map_err(|refused| refused.error)?;
     let (write, send) = (completion(&completions)?, completion(&completions)?);
     println!("client: {:?} and {:?} completed", write.operation, send.operation);
@@ -96,7 +96,7 @@ fn client(name: &str, port: u64) -> Outcome<()> {
     expect(&connections, ConnectionKind::Disconnected)
 }
 
-/// The next completion: in time, and of an operation that succeeded.
+/// The next completion. A failed operation or a time-out is an error.
 fn completion(evd: &Evd) -> Outcome<DtoCompletion> {
     match evd.wait(LIMIT)? {
         Some(Event::Completion(done)) if done.status.is_success() => Ok(done),
@@ -104,7 +104,7 @@ fn completion(evd: &Evd) -> Outcome<DtoCompletion> {
     }
 }
 
-/// The next connection event, which must be this one.
+/// The next connection event. Any other one is an error.
 fn expect(evd: &Evd, wanted: ConnectionKind) -> Outcome<()> {
     match evd.wait(LIMIT)? {
         Some(Event::Connection { kind, .. }) if kind == wanted => Ok(()),
@@ -112,7 +112,7 @@ fn expect(evd: &Evd, wanted: ConnectionKind) -> Outcome<()> {
     }
 }
 
-/// What the client must know of the server's memory: address, length, key. Any form will do that both sides know.
+/// Address, length and key of the server's memory, in a form that both sides know.
 fn encode(memory: RmrTriplet) -> String {
     format!("{} {} {}", memory.address, memory.length, memory.context)
 }

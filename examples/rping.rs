@@ -1,8 +1,8 @@
-//! The other end of `rping`, the RDMA CM test program of rdma-core: a peer that knows nothing of DAT.
+//! The other end of `rping`, the RDMA CM test program of rdma-core, which does not use DAT.
 //!
 //! `rping NAME server PORT` serves one `rping -c`; `rping NAME client ADDRESS PORT COUNT` asks an `rping -s`. NAME is an
-//! adapter of the ibverbs provider. What `rping` does: the client offers memory, the server reads it, the client offers
-//! other memory, the server writes there what it read, the client compares. Offers are 16 bytes in network order.
+//! adapter of the ibverbs provider. The client of `rping` offers memory and the server reads it. Then the client offers
+//! other memory, the server writes the same bytes there, and the client compares. Offers are 16 bytes in network order.
 #![forbid(unsafe_code)]
 
 use std::net::IpAddr;
@@ -15,11 +15,11 @@ use dat::{
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
-/// Nothing here takes longer; every wait has a limit.
+/// Time limit of each wait.
 const LIMIT: Duration = Duration::from_secs(30);
 /// An offer: address and length of memory, and its key.
 const OFFER: usize = 16;
-/// `rping` sends 64 bytes unless told otherwise.
+/// `rping` sends 64 bytes by default.
 const BYTES: usize = 4096;
 const PING: usize = 64;
 
@@ -41,7 +41,7 @@ fn server(name: &str, port: u64) -> Outcome<()> {
     let listener = ia.listen(port, &end.connections)?;
     println!("server: listening on {}", listener.conn_qual());
     let Some(Event::Request(mut request)) = end.connections.wait(LIMIT)? else {
-        return Err("nobody asked to connect".into());
+        return Err("no connection request within the limit".into());
     };
     let peer = request.peer().map_or_else(|| "somebody".to_owned(), |peer| peer.ip().to_string());
     println!("server: {peer} asks, with {} bytes of private data", request.private_data().len());
@@ -49,7 +49,7 @@ fn server(name: &str, port: u64) -> Outcome<()> {
     request.accept(&end.ep, b"")?;
     end.expect(ConnectionKind::Established)?;
     let mut pings = 0;
-    // The client offers what it has; it leaves when it has had enough.
+    // The client makes offers until it disconnects.
     while let Some(source) = end.offer()? {
         let length = source.length as usize;
         if length > BYTES {
@@ -124,7 +124,7 @@ impl End {
         Ok(self.ep.recv_into(&[self.offers.slice(OFFER..)]).post()?)
     }
 
-    /// The peer's next offer; `None` when it left. The server's are empty: they say that it is done.
+    /// The peer's next offer; `None` after its disconnect. The server's offers are empty acknowledgements.
     fn offer(&self) -> Outcome<Option<RmrTriplet>> {
         if !self.finished(DtoOperation::Receive)? {
             return Ok(None);
@@ -146,7 +146,7 @@ impl End {
         Ok(())
     }
 
-    /// Waits for the completion of an operation; those of earlier sends pass by. `false`: the peer left.
+    /// Waits for the completion of an operation, and skips those of earlier sends. `false`: the peer disconnected.
     fn finished(&self, wanted: DtoOperation) -> Outcome<bool> {
         loop {
             match self.completions.wait(LIMIT)? {

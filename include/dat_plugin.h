@@ -1,11 +1,11 @@
 /*
  * dat_plugin.h - the interface between DAT and a provider plugin written in C.
  *
- * Printed from api/plugin/src by `cargo xtask docs`; do not edit. What a provider must do is told in
- * docs/plugin-authors.md; examples/provider_c is one. In short: make the tables, return them from
- * dat_plugin_c_root(), write DATP_NOTE(...) once at file level, link a shared object.
+ * The same tables in Rust are api/plugin/src/abi and ops.rs; a test compares every size, offset and constant.
+ * docs/plugin-authors.md says what a provider must do; examples/provider_c is one. In short: make the tables, return them
+ * from dat_plugin_c_root(), write DATP_NOTE(...) once at file level, link a shared object.
  *
- * Every table leads with its size. No entry may be null: what a provider does not have answers
+ * Every table leads with its size. No entry may be null: a missing operation returns
  * DATP_STATUS_NOT_SUPPORTED. Every function may be called from any thread; a function must not unwind, longjmp or exit.
  */
 #ifndef DAT_PLUGIN_H
@@ -94,8 +94,8 @@ typedef uint16_t datp_post_flag;
 /* On a receive: complete with CompletionStatus::LOCAL_ACCESS when a message would use it. */
 #define DATP_POST_FLAG_POISON ((datp_post_flag)(4))
 /* A success needs no completion of its own (the provider may give one); a failure still has one. A later completion of
- * the channel's requests says that this one succeeded. A provider that keeps successes silent has Channel::settle. Of
- * ChannelAttr::max_requests in a row at most half are so. */
+ * the channel's requests means that this one succeeded. A provider that gives no completion has Channel::settle. At most
+ * half of ChannelAttr::max_requests in a row are unsignalled. */
 #define DATP_POST_FLAG_UNSIGNALLED ((datp_post_flag)(8))
 
 /* How a request or receive ended. */
@@ -181,6 +181,8 @@ typedef uint32_t datp_channel_flag;
 /* One thread posts to it and polls for it, others seldom if at all. Calls of several threads at once come
  * nevertheless, and must be served correctly. */
 #define DATP_CHANNEL_FLAG_SINGLE_THREADED ((datp_channel_flag)(1))
+/* Programs poll memory for the last byte of an RDMA write. It becomes visible after all other bytes of the write. */
+#define DATP_CHANNEL_FLAG_LAST_BYTE_LAST ((datp_channel_flag)(2))
 
 /* Kind of an Event. */
 typedef uint32_t datp_event_kind;
@@ -211,15 +213,15 @@ typedef uint32_t datp_event_kind;
 
 /* Why a request is rejected. */
 typedef uint32_t datp_reject_reason;
-/* The consumer said no; the peer sees EventKind::REJECTED. */
+/* The consumer refused; the peer sees EventKind::REJECTED. */
 #define DATP_REJECT_REASON_CONSUMER ((datp_reject_reason)(1))
-/* The engine said no (backlog, quality of service); the peer sees EventKind::REFUSED. */
+/* The engine refused (backlog, quality of service); the peer sees EventKind::REFUSED. */
 #define DATP_REJECT_REASON_PROVIDER ((datp_reject_reason)(2))
 
 /* An object of the plugin's, which only the plugin looks into. */
 typedef void *datp_ctx;
 
-/* A stretch of local registered memory. Only host::SpanTable makes one, from memory that is registered. */
+/* A range of local registered memory. Only host::SpanTable makes one, from memory that is registered. */
 struct datp_segment {
     uint64_t addr;
     uint32_t len;
@@ -350,23 +352,35 @@ struct datp_event {
 
 /* What a device can do. Counts are objects, sizes bytes. */
 struct datp_device_attr {
+    /* Optional features. */
     datp_caps caps;
     /* The device's own address; peers connect to it. */
     struct datp_sock_addr address;
+    /* Channels open at one time. */
     uint32_t max_channels;
+    /* Completion queues open at one time. */
     uint32_t max_queues;
+    /* Completions that one queue holds. */
     uint32_t max_queue_depth;
+    /* Registrations at one time. */
     uint32_t max_regions;
+    /* Requests outstanding on one channel. */
     uint32_t max_requests_per_channel;
+    /* Receives outstanding on one channel. */
     uint32_t max_recvs_per_channel;
     /* Segments of a send or receive. */
     uint32_t max_segments;
+    /* Local segments of an RDMA read. */
     uint32_t max_read_segments;
+    /* Local segments of an RDMA write. */
     uint32_t max_write_segments;
     /* Reads a channel may have under way, as initiator and as target. */
     uint32_t max_reads_per_channel;
+    /* Bytes of one message. */
     uint64_t max_message;
+    /* Bytes of one RDMA write or read. */
     uint64_t max_rdma;
+    /* Bytes of one registration. */
     uint64_t max_region;
     /* At request, accept and reject; at most MAX_PRIVATE_DATA. */
     uint32_t max_private_data;
@@ -374,10 +388,15 @@ struct datp_device_attr {
     uint32_t qos;
     /* Advice for buffers. */
     uint32_t alignment;
+    /* Shared receive queues open at one time; 0 without Caps::SRQ. */
     uint32_t max_srqs;
+    /* Receives in one shared queue. */
     uint32_t max_srq_depth;
+    /* Segments of a receive of a shared queue. */
     uint32_t max_srq_segments;
+    /* Memory windows open at one time; 0 without Caps::WINDOWS. */
     uint32_t max_windows;
+    /* Must be 0. */
     uint32_t reserved;
 };
 
@@ -391,14 +410,21 @@ struct datp_channel_attr {
     uint64_t recv_user;
     /* Remote access through this channel is limited to registrations of this protection domain. */
     uint32_t domain;
+    /* Requests outstanding. */
     uint32_t max_requests;
+    /* Receives outstanding. */
     uint32_t max_recvs;
+    /* Segments of a request. */
     uint32_t max_request_segments;
+    /* Segments of a receive. */
     uint32_t max_recv_segments;
+    /* RDMA reads that the channel issues at one time. */
     uint32_t max_reads_out;
+    /* RDMA reads of the peer at one time. */
     uint32_t max_reads_in;
     /* Bits of ChannelFlag for a device that has Caps::CHANNEL_FLAGS, else 0. Bits it does not know mean nothing to it. */
     uint32_t reserved;
+    /* Bytes of one message. */
     uint64_t max_message;
 };
 
@@ -573,8 +599,8 @@ struct datp_channel_ops {
     /* As Channel::post_list, of receives. */
     datp_status (*post_recv_list)(datp_ctx ctx, const struct datp_recv_request *requests, size_t count,
         size_t *posted);
-    /* Completes the last success that was kept silent (PostFlag::UNSIGNALLED), if no later completion told of it. The
-     * engine asks when it needs to know what is done; a provider asks itself before the channel has stopped. */
+    /* Completes unsignalled requests: adds a completion for the last unsignalled success (PostFlag::UNSIGNALLED), unless a
+     * later completion covers it. The provider also does this before the channel stops. */
     void (*settle)(datp_ctx ctx);
     /* Posts an atomic operation. Only with Caps::ATOMICS. */
     datp_status (*post_atomic)(datp_ctx ctx, const struct datp_atomic_request *request);
@@ -586,14 +612,15 @@ struct datp_channel_ops {
     /* Accepts a request. The outcome arrives as an event, also when the peer has gone since. */
     datp_status (*accept)(datp_ctx ctx, uint64_t request, const uint8_t *data, size_t len,
         struct datp_message *message);
-    /* Ends the connection or the attempt at once; the peer is told. Status::OK: stopped, and no event follows.
-     * Status::PENDING: an event of kind EventKind::DISCONNECTED follows when stopped. */
+    /* Ends the connection or the attempt at once, also for the peer. Never waits for the device. Status::OK: stopped, and no
+     * event follows. Status::PENDING: the device still holds work; an event of kind EventKind::DISCONNECTED follows when it
+     * has let go of all buffers. */
     datp_status (*disconnect)(datp_ctx ctx);
     /* The local port, defined once connect or accept was called. */
     uint64_t (*local_port)(datp_ctx ctx);
     /* One line for people: the path taken and why. */
     datp_status (*describe)(datp_ctx ctx, struct datp_message *message);
-    /* The channel is closed: stopped if it was not, silent from now on. */
+    /* The channel is closed: stopped if it was not. The device holds no buffer when this returns. No event follows. */
     void (*close)(datp_ctx ctx);
 };
 

@@ -1,4 +1,4 @@
-//! Every example runs as a newcomer would run it, and says what it promises.
+//! Each example runs as documented, and prints the documented output.
 #![forbid(unsafe_code)]
 
 use std::io::Read;
@@ -7,15 +7,34 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// No example takes longer, on however slow a machine.
+/// Time limit of an example, also on a slow machine.
 const DEADLINE: Duration = Duration::from_secs(60);
+
+#[test]
+fn first() {
+    let said = run("first", &[]);
+    assert!(said.contains("received \"hello\""), "{said}");
+}
+
+#[test]
+fn tutorial_server_and_client() {
+    let port = (40_000 + std::process::id() % 20_000).to_string();
+    let mut server = Running::start("tutorial_server", &["shm0", &port]);
+    server.wait_for("listening on");
+    let said = run("tutorial_client", &["shm0", &port, "one", "two", "three"]);
+    assert!(said.contains("the server has 3 messages"), "{said}");
+    let said = server.finish();
+    for line in ["message: one", "message: two", "message: three", "connection: Disconnected"] {
+        assert!(said.contains(line), "{line} is missing:\n{said}");
+    }
+}
 
 #[test]
 fn hello_send() {
     for arguments in [&["shm0"][..], &["shm0", "threads"], &["loopback0", "threads"]] {
         let said = run("hello_send", arguments);
         assert!(said.contains("server: received \"hello through shared memory"), "{said}");
-        assert!(said.contains("the server says \"welcome\""), "{said}");
+        assert!(said.contains("the server answered \"welcome\""), "{said}");
     }
 }
 
@@ -23,7 +42,7 @@ fn hello_send() {
 fn rdma_write() {
     for arguments in [&["shm0"][..], &["shm0", "threads"], &["loopback0", "threads"]] {
         let said = run("rdma_write", arguments);
-        assert!(said.contains("somebody wrote \"written without the server's help\""), "{said}");
+        assert!(said.contains("a client wrote \"written without the server's help\""), "{said}");
     }
 }
 
@@ -71,7 +90,7 @@ fn choose_provider() {
 }
 
 #[test]
-fn an_unknown_name_and_an_unknown_role_are_told() {
+fn an_unknown_name_and_an_unknown_role_are_reported() {
     let output = command("hello_send", &["shmO"]).output().expect("the example starts");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && said.contains("shmO") && said.contains("shm0"), "{said}");
@@ -104,7 +123,7 @@ impl Running {
             thread::spawn(move || {
                 use std::io::BufRead;
                 for line in std::io::BufReader::new(output).lines().map_while(Result::ok) {
-                    // Nobody listens any more when the test has failed.
+                    // Fails after the test has failed, which is fine.
                     let _ = send.send(line);
                 }
             });
@@ -113,7 +132,7 @@ impl Running {
         Running { title, child, said: String::new(), started: Instant::now(), lines }
     }
 
-    /// Takes lines until one contains `text`, or until all outputs are closed. Gives whether it was found.
+    /// Takes lines until one contains `text`, or until all outputs are closed. Returns whether it was found.
     fn read_until(&mut self, text: Option<&str>) -> bool {
         loop {
             let left = DEADLINE.saturating_sub(self.started.elapsed());
@@ -145,7 +164,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Fails when it has ended, which is what is wanted.
+        // Fails if it has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

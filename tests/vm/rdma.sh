@@ -19,8 +19,8 @@ step() {
 }
 export BUILT
 expected=$(mktemp --suffix .toml)
-cat "$ROOT/tests/expected/ibverbs0.toml" > "$expected"
-case $DEVICE in rxe*) cat "$ROOT/tests/expected/soft-roce.toml" >> "$expected" ;; esac
+cat "$ROOT/conformance/expected/ibverbs0.toml" > "$expected"
+case $DEVICE in rxe*) cat "$ROOT/conformance/expected/soft-roce.toml" >> "$expected" ;; esac
 step conformance 420 "$BUILT/dat-conformance" --plugin "$BUILT/libdat_ibverbs.so" --name ibverbs0 \
     --param "device=$DEVICE" --scale "$SCALE" --expected "$expected" \
     --json "$OUT/ibverbs0.json" --junit "$OUT/ibverbs0.junit.xml"
@@ -30,7 +30,7 @@ for clauses in C-04 C-05 C-10 C-11 C-24 C-25 C-26 C-27 C-28 C-29 C-30 C-31 C-36 
 step "conformance under faults" 240 "$BUILT/dat" conformance --plugin "$BUILT/libdat_ibverbs.so" --ia-name ibverbs0 \
     --param "device=$DEVICE" --scale "$SCALE" --expected "$expected" "${some[@]}" \
     --layer trace,count,faults:seed=7,delay_us=300,reorder_one_in=4
-# What tests/expected/soft-roce.toml says of the driver, C-191 and C-308.
+# What conformance/expected/soft-roce.toml says of the driver, C-191 and C-308.
 faults=()
 case $DEVICE in rxe*) faults=(--soft-roce) ;; esac
 step "differential programs" 180 "$BUILT/dat-differential" --plugin "$BUILT/libdat_ibverbs.so" \
@@ -43,7 +43,7 @@ if fi_info -p verbs -t FI_EP_MSG > /dev/null 2>&1; then
     verbs=(--plugin "$BUILT/libdat_libfabric.so" --param fabric=verbs --param endpoint=msg
         --param "interface=$DEVICE" --param "address=$address")
     step "conformance over libfabric" 420 "$BUILT/dat-conformance" "${verbs[@]}" --name libfabric/verbs \
-        --scale "$SCALE" --expected "$ROOT/tests/expected/libfabric-verbs.toml" \
+        --scale "$SCALE" --expected "$ROOT/conformance/expected/libfabric-verbs.toml" \
         --json "$OUT/libfabric-verbs.json" --junit "$OUT/libfabric-verbs.junit.xml"
     step "differential programs over libfabric" 120 "$BUILT/dat-differential" "${verbs[@]}" --count 40
 else

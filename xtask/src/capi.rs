@@ -22,7 +22,7 @@ const PLUGINS: [(&str, &str); 4] = [
     ("dat-ibverbs", "libdat_ibverbs.so"),
 ];
 
-/// Builds and lays out; says where.
+/// Builds and lays out; prints the folder.
 pub fn run() -> Report {
     let folder = lay_out()?;
     Ok(Outcome::passed(format!("{}", folder.display())))

@@ -26,7 +26,7 @@ pub fn nightly() -> Run {
         .deadline(BUILD)
 }
 
-/// What `cargo metadata` says of the workspace's own crates.
+/// The output of `cargo metadata` for the workspace's own crates.
 pub fn metadata() -> Result<Value, String> {
     let text = cargo().args(["metadata", "--format-version=1", "--no-deps"]).output()?;
     serde_json::from_str(&text).map_err(|error| format!("cargo metadata printed no JSON: {error}"))
@@ -44,7 +44,7 @@ pub fn target_dir() -> Result<PathBuf, String> {
 pub struct Tests {
     passed: u64,
     ignored: u64,
-    /// What tests that could not run said, and how often.
+    /// The reasons of tests that could not run, and how often each was printed.
     not_run: BTreeMap<String, u64>,
 }
 
@@ -66,7 +66,7 @@ impl Tests {
         self
     }
 
-    /// In words. A test that says it did not run is not among those that passed.
+    /// In words. A test that printed NOT RUN is not counted as passed.
     pub fn words(&self) -> String {
         let not_run: u64 = self.not_run.values().sum();
         let mut words =
@@ -88,7 +88,7 @@ struct Reading {
 }
 
 impl Reading {
-    /// A line; `NOT RUN: why` is what a test prints that passes for want of something.
+    /// A line. A test that lacks something prints `NOT RUN: reason` and passes.
     fn line(&mut self, line: &str) {
         self.reader.line(line);
         if let Some(reason) = line.strip_prefix("NOT RUN: ") {

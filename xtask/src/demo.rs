@@ -2,7 +2,7 @@
 
 use crate::cargo::{cargo, target_dir};
 use crate::leg::{Outcome, Report};
-use crate::legs::{place, setup};
+use crate::legs::{preconditions, setup};
 use crate::process::Run;
 
 /// What is shown, in order: a sentence and the arguments of `dat`.
@@ -19,7 +19,7 @@ const STEPS: [(&str, &[&str]); 4] = [
 /// Builds and shows.
 pub fn run() -> Report {
     setup::to_build()?;
-    place::is_trusted()?;
+    preconditions::is_trusted()?;
     println!("\nBuilding the command `dat` and the plugin libdat_shm.so.");
     cargo().args(["build", "--release", "-p", "dat-cli", "-p", "dat-shm", "-p", "dat-loopback"]).run()?;
     let dat = target_dir()?.join("release/dat");

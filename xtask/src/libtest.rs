@@ -20,7 +20,7 @@ enum Part {
 #[derive(Default)]
 pub struct Reader {
     part: Part,
-    /// How many tests the program said it has.
+    /// The number of tests that the program announced.
     expected: u64,
     /// The program's tests.
     names: BTreeSet<String>,
@@ -68,7 +68,7 @@ impl Reader {
         (self.passed, self.ignored)
     }
 
-    /// How many programs have begun and told no result: each was ended by something.
+    /// How many programs printed no result: each was killed or crashed.
     pub fn cut_short(&self) -> usize {
         self.cut_short + usize::from(self.part != Part::Outside)
     }
@@ -114,7 +114,7 @@ impl Reader {
         }
     }
 
-    /// Whether the line is the program's last, which counts its tests: as many as it said at first.
+    /// Whether the line is the program's last, with as many tests as it announced.
     fn ends(&mut self, line: &str) -> bool {
         let Some(result) = line.strip_prefix("test result: ").filter(|rest| rest.contains("; finished in "))
         else {

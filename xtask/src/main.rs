@@ -1,7 +1,7 @@
 //! The project's own commands: `cargo xtask`, without arguments for the list.
 #![forbid(unsafe_code)]
 
-/// Prints a line; that of the standard library panics when nobody reads it any more, as in `cargo xtask demo | head`.
+/// Prints a line. The standard library's macro panics when the pipe is closed, as in `cargo xtask demo | head`.
 macro_rules! println {
     ($($what:tt)*) => {
         $crate::output::print(format_args!($($what)*))
@@ -14,17 +14,17 @@ mod cargo;
 mod demo;
 mod deps;
 mod docs;
-mod header;
 mod leg;
 mod legs;
 mod libtest;
+mod markdown;
 mod new_provider;
 mod output;
 mod process;
+mod root;
 mod suite;
 mod vm;
 
-use std::path::Path;
 use std::process::ExitCode;
 
 use leg::{Outcome, Report};
@@ -40,7 +40,7 @@ struct Command {
 /// The options of a command that takes any arguments.
 const ANY: &[&str] = &["COMMAND..."];
 
-const COMMANDS: [Command; 21] = [
+const COMMANDS: [Command; 24] = [
     Command {
         name: "demo",
         options: &[],
@@ -49,15 +49,16 @@ const COMMANDS: [Command; 21] = [
     },
     Command {
         name: "test",
-        options: &["--quick", "--verbose", "--list"],
-        about: "all of CI; --quick leaves out the legs that take minutes, --verbose shows all their programs print, --list names them",
+        options: &["--quick", "--all", "--verbose", "--list"],
+        about: "all of CI; --quick: without the legs that take minutes; --all: also those that build tools; --verbose: all output; \
+                --list: names. DAT_NO_INSTALL=1 installs nothing",
         run: suite::run,
     },
     Command {
         name: "docs",
-        options: &["--check"],
-        about: "write what is printed from code: docs/, man pages, completions; --check only compares docs/",
-        run: |options| docs::run(has(options, "--check")),
+        options: &[],
+        about: "write what is printed from code: docs/, man pages, completions",
+        run: |_| docs::run(),
     },
     Command {
         name: "new-provider",
@@ -80,10 +81,15 @@ const COMMANDS: [Command; 21] = [
     Command {
         name: "faults",
         options: &[],
-        about: "the clauses of the contract over our providers with faults injected (ibverbs: `rdma`)",
+        about: "the clauses of the specification over our providers with faults injected (ibverbs: `rdma`)",
         run: |_| both(legs::faults::run(), legs::faults::over_libfabric()),
     },
-    Command { name: "deps", options: &[], about: "check which crate depends on which", run: |_| deps::run() },
+    Command {
+        name: "deps",
+        options: &["[CRATE]"],
+        about: "check which crate depends on which, and that no modules of a crate need each other; CRATE (or '*'): show its circles",
+        run: deps::run,
+    },
     Command {
         name: "capi",
         options: &["--programs", "--rdma", "--save"],
@@ -105,7 +111,7 @@ const COMMANDS: [Command; 21] = [
     Command {
         name: "conformance",
         options: &["--save"],
-        about: "the clauses of the contract over every provider, and the matrix; --save into docs/",
+        about: "the clauses of the specification over every provider, and the matrix; --save into docs/",
         run: |options| legs::conformance::run(has(options, "--save")),
     },
     Command {
@@ -130,7 +136,24 @@ const COMMANDS: [Command; 21] = [
         name: "tsan",
         options: &[],
         about: "data races: engine and loopback under ThreadSanitizer (nightly)",
-        run: |_| legs::tsan::run(),
+        run: |_| legs::sanitizers::thread(),
+    },
+    Command {
+        name: "asan",
+        options: &[],
+        about: "memory errors: lock, kit, engine, loopback and shm under AddressSanitizer (nightly)",
+        run: |_| legs::sanitizers::address(),
+    },
+    Command {
+        name: "deny",
+        options: &["--install"],
+        about: "licences, sources, versions and advisories of dependencies (cargo-deny); --install builds cargo-deny first",
+        run: |options| {
+            if has(options, "--install") {
+                legs::deny::install()?;
+            }
+            both(legs::deny::dependencies(), legs::deny::advisories())
+        },
     },
     Command {
         name: "bench",
@@ -159,6 +182,12 @@ const COMMANDS: [Command; 21] = [
             true => legs::libfabric_speed::run(),
             false => legs::libfabric::run(),
         },
+    },
+    Command {
+        name: "mpi",
+        options: &["--speed"],
+        about: "Intel MPI over the C library, each byte verified; --speed prints its latency and bandwidth",
+        run: |options| if options.is_empty() { legs::mpi::run() } else { legs::mpi::speed() },
     },
     Command {
         name: "two-hosts",
@@ -200,7 +229,7 @@ fn main() -> ExitCode {
         eprintln!("xtask {name}: there is no option {unknown:?}; known are: {:?}", command.options);
         return ExitCode::from(2);
     }
-    legs::place::nobody_else_writes();
+    legs::preconditions::restrict_umask();
     match (command.run)(&options) {
         Ok(Outcome::Passed(detail)) => {
             println!("xtask {name}: {detail}");
@@ -244,9 +273,4 @@ fn both(first: Report, second: Report) -> Report {
 
 fn has(options: &[String], option: &str) -> bool {
     options.iter().any(|given| given == option)
-}
-
-/// The workspace's root.
-fn root() -> &'static Path {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }

@@ -4,10 +4,10 @@
 //! it, and an author replaces it piece by piece with a suite that passes from the first minute.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::leg::{Outcome, Report};
-use crate::root;
+use crate::root::root;
 
 const MODEL: &str = "providers/loopback/src";
 
@@ -39,35 +39,50 @@ pub fn run(arguments: &[String]) -> Report {
 /// Writes the crate; the number of files.
 pub fn write(name: &str, folder: &Path) -> Result<usize, String> {
     check(name)?;
-    let said = |what: &Path, error: std::io::Error| format!("{}: {error}", what.display());
     let there = match fs::read_dir(folder) {
         Ok(there) => there.count(),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => 0,
-        Err(error) => return Err(said(folder, error)),
+        Err(error) => return Err(in_path(folder, error)),
     };
     if there > 0 {
         return Err(format!("{} is not empty; name a folder to make", folder.display()));
     }
     let mut files: Vec<(String, String)> = Vec::new();
     let model = root().join(MODEL);
-    for entry in fs::read_dir(&model).map_err(|error| said(&model, error))? {
-        let path = entry.map_err(|error| said(&model, error))?.path();
-        let text = fs::read_to_string(&path).map_err(|error| said(&path, error))?;
-        let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    for path in sources(&model)? {
+        let text = fs::read_to_string(&path).map_err(|error| in_path(&path, error))?;
+        let file = path.strip_prefix(&model).unwrap_or(&path).to_string_lossy().into_owned();
         let text = if file == "lib.rs" { with_docs(&text, LIB_DOCS) } else { text };
         files.push((format!("src/{file}"), renamed(&text, name)));
     }
     files.extend(FILES.map(|(file, text)| (file.to_owned(), text.to_owned())));
     // The versions this tree was tested with, so that nothing needs to be fetched that was not.
     let lock = root().join("Cargo.lock");
-    files.push(("Cargo.lock".into(), fs::read_to_string(&lock).map_err(|error| said(&lock, error))?));
+    files.push(("Cargo.lock".into(), fs::read_to_string(&lock).map_err(|error| in_path(&lock, error))?));
     files.push((".gitignore".into(), "/target\n".into()));
     for (file, text) in &files {
         let path = folder.join(file);
-        fs::create_dir_all(path.parent().unwrap_or(folder)).map_err(|error| said(&path, error))?;
-        fs::write(&path, filled(text, name)?).map_err(|error| said(&path, error))?;
+        fs::create_dir_all(path.parent().unwrap_or(folder)).map_err(|error| in_path(&path, error))?;
+        fs::write(&path, filled(text, name)?).map_err(|error| in_path(&path, error))?;
     }
     Ok(files.len())
+}
+
+fn in_path(path: &Path, error: std::io::Error) -> String {
+    format!("{}: {error}", path.display())
+}
+
+/// All files below a folder.
+fn sources(folder: &Path) -> Result<Vec<PathBuf>, String> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).map_err(|error| in_path(folder, error))? {
+        let path = entry.map_err(|error| in_path(folder, error))?.path();
+        match path.is_dir() {
+            true => files.extend(sources(&path)?),
+            false => files.push(path),
+        }
+    }
+    Ok(files)
 }
 
 /// A name is part of a crate's, a library's and an adapter's.
@@ -146,8 +161,8 @@ mod tests {
         let written = write("my-fabric2", folder.path()).expect("written");
         assert!(written >= 15, "{written}");
         let source = folder.path().join("src");
-        for entry in fs::read_dir(&source).expect("there") {
-            let text = fs::read_to_string(entry.expect("an entry").path()).expect("text");
+        for file in sources(&source).expect("there") {
+            let text = fs::read_to_string(file).expect("text");
             for old in TYPES {
                 assert!(!text.contains(old), "{old} in {text}");
             }

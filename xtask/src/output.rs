@@ -1,5 +1,5 @@
-//! What legs and the programs they run print: all of it in a file per leg; on the terminal as it comes when somebody
-//! watches, and otherwise, as in CI, only what tells why a leg failed, at the end, where it is found.
+//! What legs and the programs they run print. All of it goes to one file per leg. A terminal shows it as it comes.
+//! Without a terminal, as in CI, only the reasons of failed legs are shown, at the end.
 
 use std::fs::File;
 use std::io::{IsTerminal, Write, stdout};
@@ -8,19 +8,19 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::libtest::{Failure, Reader};
 
-/// Lines before a complaint that are repeated with it.
+/// Lines before an error line that are repeated with it.
 const BEFORE: usize = 3;
 
-/// Lines at the end of what was printed when nothing in it complains.
+/// Last lines that are repeated when no line is an error line.
 const LAST: usize = 25;
 
-/// Lines for a failed test at the least: its name, where it panicked, and what it said.
+/// Fewest lines for a failed test: its name, where it panicked, and the message.
 const LEAST: usize = 6;
 
-/// Lines after a complaint, up to an empty one, that are repeated with it: a compiler says there where it is.
+/// Lines after an error line, up to an empty one, that are repeated: a compiler prints the position there.
 const AFTER: usize = 8;
 
-/// The leg under way in a run of all legs; `None` in a command of its own, which prints as it goes.
+/// The leg that runs; `None` in a single command, which prints directly.
 static LEG: Mutex<Option<Log>> = Mutex::new(None);
 
 /// What one leg has printed.
@@ -31,14 +31,14 @@ pub struct Log {
     live: bool,
 }
 
-/// A line, and whether it is of a program's error output: two streams, which are read as they come.
+/// A line of either stream, in the order of arrival.
 struct Line {
     text: String,
-    aside: bool,
+    is_stderr: bool,
 }
 
-/// Whether somebody watches a run of all legs.
-pub fn watched() -> bool {
+/// Whether the output goes to a terminal.
+pub fn is_terminal() -> bool {
     stdout().is_terminal()
 }
 
@@ -54,46 +54,46 @@ pub fn end() -> Option<Log> {
     leg_under_way().take()
 }
 
-/// Prints a line. Who no longer reads misses it; what this program does, and its exit status, stay the same.
+/// Prints a line. A closed pipe is ignored: the exit status stays the same.
 pub fn print(text: std::fmt::Arguments<'_>) {
     if cfg!(test) {
-        // The one whose output is shown with the test it belongs to.
+        // The test harness captures this one.
         return std::println!("{text}");
     }
     let _ = writeln!(stdout(), "{text}");
 }
 
 /// A line of a program's output.
-pub fn line(text: &str) {
+pub fn stdout_line(text: &str) {
     if keep(text, false) {
         println!("{text}");
     }
 }
 
 /// A line of a program's error output.
-pub fn aside(text: &str) {
+pub fn stderr_line(text: &str) {
     if keep(text, true) {
         println!("{text}");
     }
 }
 
-/// Something every run shows: a table, or what was installed.
+/// Prints a line in every run: a table, or what is installed.
 pub fn show(text: &str) {
     keep(text, false);
     println!("{text}");
 }
 
 impl Log {
-    /// At most `room` lines that tell why the leg failed: the tests that failed with what each said, else what complains
-    /// with a little of what came before and after it, else the last lines.
-    pub fn why(&self, room: usize) -> Vec<String> {
+    /// At most `room` lines that show why the leg failed: the failed tests with their messages. Without one, the error
+    /// lines with their context. Without those, the last lines.
+    pub fn failure_excerpt(&self, room: usize) -> Vec<String> {
         let mut tests = Reader::default();
-        let mut of_no_test = Vec::new();
+        let mut outside_tests = Vec::new();
         for line in &self.lines {
-            of_no_test.push(line.aside || tests.line(&line.text));
+            outside_tests.push(line.is_stderr || tests.line(&line.text));
         }
         let mut lines = match tests.failures() {
-            [] => last(self.complaints(&of_no_test, tests.cut_short() > 0), room),
+            [] => last(self.error_lines(&outside_tests, tests.cut_short() > 0), room),
             failures => failed_tests(failures, room),
         };
         if let Some(path) = &self.path {
@@ -102,16 +102,16 @@ impl Log {
         lines
     }
 
-    fn complaints(&self, of_no_test: &[bool], cut_short: bool) -> Vec<String> {
+    fn error_lines(&self, outside_tests: &[bool], cut_short: bool) -> Vec<String> {
         let mut wanted = vec![false; self.lines.len()];
         for (at, line) in self.lines.iter().enumerate() {
-            if of_no_test[at] && complains(&line.text) {
+            if outside_tests[at] && is_error(&line.text) {
                 let rest = self.lines[at..].iter().take(AFTER);
                 let end = at + rest.take_while(|line| !line.text.is_empty()).count();
                 wanted[at.saturating_sub(BEFORE)..end].fill(true);
             }
         }
-        // A program of tests that was ended has told nothing of why; its last words are the best there is.
+        // A test program that was killed has printed no reason; its last lines are the best there is.
         if cut_short || !wanted.contains(&true) {
             let last = self.lines.len().saturating_sub(LAST);
             wanted[last..].fill(true);
@@ -130,14 +130,14 @@ fn last(mut lines: Vec<String>, room: usize) -> Vec<String> {
     lines
 }
 
-/// Each failed test with what it said when it failed; the fewer there are, the more of what it printed before.
+/// Each failed test with its message, and what it printed before as far as there is room.
 fn failed_tests(failures: &[Failure], room: usize) -> Vec<String> {
     let each = (room / failures.len()).max(LEAST);
     let shown = (room / each).clamp(1, failures.len());
     let mut lines = Vec::new();
     for failure in &failures[..shown] {
         lines.push(format!("---- {} failed", failure.name));
-        lines.extend(gist(failure, each - 1).into_iter().map(str::to_owned));
+        lines.extend(excerpt(failure, each - 1).into_iter().map(str::to_owned));
     }
     if shown < failures.len() {
         lines.push(format!("[and {} more]", failures.len() - shown));
@@ -145,9 +145,9 @@ fn failed_tests(failures: &[Failure], room: usize) -> Vec<String> {
     lines
 }
 
-/// At most `room` lines of a failed test's output: its panic, some of what came before, most of what came after.
-/// The addresses of a stack are of no use to a reader of a log.
-fn gist(failure: &Failure, room: usize) -> Vec<&str> {
+/// At most `room` lines of a failed test's output: its panic, some lines before it, most lines after it. Stack
+/// addresses are left out.
+fn excerpt(failure: &Failure, room: usize) -> Vec<&str> {
     let mut stack = false;
     let mut lines: Vec<&str> = Vec::new();
     for line in failure.output.iter().map(String::as_str) {
@@ -156,7 +156,7 @@ fn gist(failure: &Failure, room: usize) -> Vec<&str> {
             lines.push(line);
         }
     }
-    // Its own, if it can be told from those that were on purpose.
+    // Its own panic, if it can be distinguished from deliberate ones.
     let own = format!("thread '{}'", failure.name);
     let panics = |line: &&str| line.contains(" panicked at ");
     let panic = lines.iter().position(|line| panics(line) && line.starts_with(&own));
@@ -166,19 +166,19 @@ fn gist(failure: &Failure, room: usize) -> Vec<&str> {
     lines[from..panic + after].to_vec()
 }
 
-/// Keeps a line in the log. Returns whether it is to be printed now.
-fn keep(text: &str, aside: bool) -> bool {
+/// Keeps a line in the log. Returns whether to print it now.
+fn keep(text: &str, is_stderr: bool) -> bool {
     let mut leg = leg_under_way();
     let Some(log) = leg.as_mut() else { return true };
     if let Some(file) = &mut log.file {
-        // The log is for reading afterwards; the run does not fail for a full disk here, but where it matters.
+        // The log is only for later reading: a full disk is no reason to fail here.
         let _ = writeln!(file, "{text}");
     }
-    log.lines.push(Line { text: text.to_owned(), aside });
+    log.lines.push(Line { text: text.to_owned(), is_stderr });
     log.live
 }
 
-fn complains(line: &str) -> bool {
+fn is_error(line: &str) -> bool {
     let start = line.trim_start();
     line.contains("FAILED")
         || ["error", "ERROR", "Caused by:", "FAIL", "fail ", "not ok", "failed"]
@@ -202,12 +202,12 @@ mod tests {
 
     fn log(lines: &[&str]) -> Log {
         let lines =
-            lines.iter().map(|text| Line { text: (*text).to_owned(), aside: text.starts_with("error") });
+            lines.iter().map(|text| Line { text: (*text).to_owned(), is_stderr: text.starts_with("error") });
         Log { file: None, path: None, lines: lines.collect(), live: false }
     }
 
     #[test]
-    fn of_failed_tests_only_their_own_output_is_repeated() {
+    fn a_failed_test_repeats_only_its_own_output() {
         let log = log(&[
             "running 2 tests",
             "test a ... ok",
@@ -239,7 +239,7 @@ mod tests {
             "error: 1 target failed",
         ]);
         let panic = ["thread 'b' (7) panicked at src/b.rs:1:2:", "left: 1", "after"];
-        assert_eq!(log.why(40), [&["---- b failed", "before"][..], &panic].concat());
+        assert_eq!(log.failure_excerpt(40), [&["---- b failed", "before"][..], &panic].concat());
     }
 
     #[test]
@@ -255,34 +255,34 @@ mod tests {
                 Failure { name: format!("t{number}"), output }
             })
             .collect();
-        let told = failed_tests(&failures, 60);
-        assert!(told.len() <= 60, "{told:?}");
+        let shown = failed_tests(&failures, 60);
+        assert!(shown.len() <= 60, "{shown:?}");
         for number in 0..10 {
-            let at = told.iter().position(|line| *line == format!("---- t{number} failed")).expect("named");
-            let panic = told[at..].iter().position(|line| line.contains(&format!("x.rs:{number}:")));
-            assert!(panic.is_some_and(|panic| panic < 6 && told[at + panic + 1] == "because"), "{told:?}");
+            let at = shown.iter().position(|line| *line == format!("---- t{number} failed")).expect("named");
+            let panic = shown[at..].iter().position(|line| line.contains(&format!("x.rs:{number}:")));
+            assert!(panic.is_some_and(|panic| panic < 6 && shown[at + panic + 1] == "because"), "{shown:?}");
         }
     }
 
     #[test]
-    fn a_compilers_complaint_is_repeated_with_its_place() {
+    fn a_compiler_error_is_repeated_with_its_position() {
         let log = log(&["one", "two", "error[E1]: no", "  --> x.rs:1", "", "three", "four"]);
-        assert_eq!(log.why(9), ["one", "two", "error[E1]: no", "  --> x.rs:1"]);
+        assert_eq!(log.failure_excerpt(9), ["one", "two", "error[E1]: no", "  --> x.rs:1"]);
     }
 
     #[test]
-    fn of_tests_that_came_to_no_end_the_last_words_are_repeated() {
+    fn a_killed_test_program_repeats_the_last_lines() {
         let log = log(&["running 2 tests", "test a ... ok", "error: test failed", "last"]);
         assert!(
-            log.why(9).ends_with(&["error: test failed".to_owned(), "last".to_owned()]),
+            log.failure_excerpt(9).ends_with(&["error: test failed".to_owned(), "last".to_owned()]),
             "{:?}",
-            log.why(9)
+            log.failure_excerpt(9)
         );
     }
 
     #[test]
-    fn without_a_complaint_the_end_is_repeated() {
-        assert_eq!(log(&["one", "two"]).why(9), ["one", "two"]);
-        assert_eq!(log(&["one", "two", "three"]).why(2), ["[1 lines before]", "two", "three"]);
+    fn without_an_error_line_the_end_is_repeated() {
+        assert_eq!(log(&["one", "two"]).failure_excerpt(9), ["one", "two"]);
+        assert_eq!(log(&["one", "two", "three"]).failure_excerpt(2), ["[1 lines before]", "two", "three"]);
     }
 }

@@ -1,5 +1,5 @@
-//! Running other programs: each command is shown, has a deadline, and is ended with all its descendants when the time
-//! is up.
+//! Running other programs. Each command is shown and has a deadline. At the deadline it is killed with all its
+//! descendants.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -12,13 +12,14 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::{output, root};
+use crate::output;
+use crate::root::root;
 
-/// How long a silent pipe is waited for when its program has ended.
+/// How long to wait for a pipe that is still open after its program has ended.
 const AFTER_ITS_END: Duration = Duration::from_secs(2);
 
-/// Variables that would have programs load or print something else than what this is about, or cargo build it in another
-/// place or way. `RUSTFLAGS` stays, for whoever needs it to build at all.
+/// Variables that would change what programs load or print, or where and how cargo builds. `RUSTFLAGS` stays: some
+/// machines need it to build at all.
 const FOREIGN: [&str; 8] = [
     "DAT_PLUGINS",
     "DAT_PLUGIN_PATH",
@@ -39,8 +40,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// `program` with no arguments yet, and ten minutes of time. It is kept away from what whoever runs this has set for
-    /// other programs.
+    /// `program` without arguments, with a deadline of ten minutes. The user's settings for other programs are removed.
     pub fn new(program: &str) -> Run {
         let mut command = Command::new(program);
         command.current_dir(root()).stdin(Stdio::null());
@@ -52,7 +52,7 @@ impl Run {
         Run { command, shown: name.to_string_lossy().into_owned(), deadline: Duration::from_secs(600) }
     }
 
-    /// The same in a network namespace of its own, in which TCP is not paced; as it is where there can be none.
+    /// The same in its own network namespace, where TCP is not paced. Without namespaces it runs as it is.
     pub fn unpaced(program: &str) -> Run {
         let script = root().join("tests/network/unpaced.sh").to_string_lossy().into_owned();
         match Run::new(&script).args(["true"]).works() {
@@ -78,13 +78,13 @@ impl Run {
         self
     }
 
-    /// Takes an environment variable away.
+    /// Removes an environment variable.
     pub fn without_env(mut self, key: &str) -> Run {
         self.command.env_remove(key);
         self
     }
 
-    /// How long it may take.
+    /// Sets the deadline.
     pub fn deadline(mut self, seconds: u64) -> Run {
         self.deadline = Duration::from_secs(seconds);
         self
@@ -97,19 +97,19 @@ impl Run {
 
     /// The same, with each line of its standard output handed to `look` as well.
     pub fn lines(self, mut look: impl FnMut(&str)) -> Result<(), String> {
-        self.each(|to_look_at, line| {
-            if to_look_at {
-                output::line(line);
+        self.each(|is_stdout, line| {
+            if is_stdout {
+                output::stdout_line(line);
                 look(line);
             } else {
-                output::aside(line);
+                output::stderr_line(line);
             }
         })
     }
 
     /// Runs it and hands on each line, and whether it is one of its standard output.
     fn each(mut self, mut take: impl FnMut(bool, &str)) -> Result<(), String> {
-        output::line(&format!("$ {}", self.shown));
+        output::stdout_line(&format!("$ {}", self.shown));
         let mut child = self.start(Stdio::piped(), Stdio::piped())?;
         let (sender, printed) = mpsc::channel();
         forward(child.stdout.take(), true, sender.clone());
@@ -117,7 +117,7 @@ impl Run {
         let start = Instant::now();
         let ended = loop {
             match printed.recv_timeout(Duration::from_millis(20)) {
-                Ok((to_look_at, line)) => take(to_look_at, &line),
+                Ok((is_stdout, line)) => take(is_stdout, &line),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => thread::sleep(Duration::from_millis(1)),
             }
@@ -125,9 +125,9 @@ impl Run {
                 break ended;
             }
         };
-        // What it left behind may hold the pipes open for ever: the rest is awaited, but not for long.
-        while let Ok((to_look_at, line)) = printed.recv_timeout(AFTER_ITS_END) {
-            take(to_look_at, &line);
+        // A process it left behind may hold the pipes open, so the wait for the rest is short.
+        while let Ok((is_stdout, line)) = printed.recv_timeout(AFTER_ITS_END) {
+            take(is_stdout, &line);
         }
         self.verdict(ended)
     }
@@ -150,12 +150,12 @@ impl Run {
     /// Runs it, its error output shown as it comes, and returns its standard output.
     pub fn output_shown(self) -> Result<String, String> {
         let mut text = String::new();
-        self.each(|to_look_at, line| {
-            if to_look_at {
+        self.each(|is_stdout, line| {
+            if is_stdout {
                 text.push_str(line);
                 text.push('\n');
             } else {
-                output::aside(line);
+                output::stderr_line(line);
             }
         })?;
         Ok(text)
@@ -182,11 +182,11 @@ impl Run {
 }
 
 /// Sends each line a program prints.
-fn forward(source: Option<impl Read + Send + 'static>, to_look_at: bool, to: Sender<(bool, String)>) {
+fn forward(source: Option<impl Read + Send + 'static>, is_stdout: bool, to: Sender<(bool, String)>) {
     thread::spawn(move || {
         let lines = source.into_iter().flat_map(|source| BufReader::new(source).split(b'\n'));
         for line in lines.map_while(Result::ok) {
-            if to.send((to_look_at, String::from_utf8_lossy(&line).into_owned())).is_err() {
+            if to.send((is_stdout, String::from_utf8_lossy(&line).into_owned())).is_err() {
                 return;
             }
         }
@@ -206,7 +206,7 @@ fn wait(child: &mut Child, deadline: Duration) -> Result<Option<i32>, String> {
     }
 }
 
-/// How it ended, if it has; it is ended when its time is up.
+/// How it ended, if it has. At the deadline it is killed.
 fn over(child: &mut Child, start: Instant, deadline: Duration) -> Option<Result<Option<i32>, String>> {
     match child.try_wait() {
         Ok(Some(status)) => Some(Ok(status.code())),
@@ -220,11 +220,11 @@ fn over(child: &mut Child, start: Instant, deadline: Duration) -> Option<Result<
     }
 }
 
-/// Ends a process and all its descendants, parents first so that none starts another.
+/// Kills a process and all its descendants, parents first so that none starts another.
 fn kill_tree(id: u32) {
     let children = children_of(id);
     if let Some(pid) = i32::try_from(id).ok().and_then(Pid::from_raw) {
-        // A process that has ended meanwhile is as good.
+        // A process that has already ended is fine.
         let _ = kill_process(pid, Signal::KILL);
     }
     children.into_iter().for_each(kill_tree);

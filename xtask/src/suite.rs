@@ -2,61 +2,71 @@
 
 use std::time::{Duration, Instant};
 
+use crate::leg::When::{All, Full, Quick};
 use crate::leg::{Leg, Outcome, Report};
 use crate::output::Log;
-use crate::{bench, deps, docs, legs, output};
+use crate::{bench, deps, legs, output};
 
-/// Quick ones first, so that a small mistake is told early.
-const LEGS: [Leg; 26] = [
-    Leg { name: "set-up", quick: true, run: set_up },
-    Leg { name: "format", quick: true, run: legs::checks::format },
-    Leg { name: "dependencies", quick: true, run: deps::run },
-    Leg { name: "printed docs", quick: true, run: || docs::run(true) },
-    Leg { name: "clippy", quick: true, run: legs::checks::clippy },
-    Leg { name: "doc", quick: true, run: legs::checks::doc },
-    Leg { name: "plugins", quick: true, run: legs::checks::plugins },
-    Leg { name: "tests", quick: true, run: legs::checks::tests },
-    Leg { name: "conformance", quick: true, run: || legs::conformance::run(false) },
-    Leg { name: "provider in C", quick: true, run: legs::authors::provider_c },
-    Leg { name: "uDAPL programs", quick: true, run: legs::capi::run },
-    Leg { name: "faults", quick: true, run: legs::faults::run },
-    Leg { name: "frozen plugins", quick: false, run: || legs::evolution::frozen(false) },
-    Leg { name: "nightly plugin", quick: false, run: legs::evolution::by_nightly },
-    Leg { name: "template", quick: false, run: legs::authors::template },
-    Leg { name: "loom", quick: false, run: legs::loom::run },
-    Leg { name: "miri", quick: false, run: legs::miri::run },
-    Leg { name: "thread sanitizer", quick: false, run: legs::tsan::run },
-    Leg { name: "libfabric", quick: false, run: legs::libfabric::run },
-    Leg { name: "two hosts", quick: false, run: legs::two_hosts::run },
-    Leg { name: "libfabric faults", quick: false, run: legs::faults::over_libfabric },
-    Leg { name: "rdma", quick: false, run: legs::rdma::run },
-    Leg { name: "uDAPL on RDMA", quick: false, run: legs::capi::rdma },
-    Leg { name: "instructions", quick: false, run: || legs::instructions::run(false) },
-    Leg { name: "bench smoke", quick: false, run: bench::smoke },
-    Leg { name: "matrix", quick: false, run: || legs::matrix::run(false) },
+/// The steps of CI. Quick ones come first, so that a small mistake shows early.
+const LEGS: [Leg; 30] = [
+    Leg { name: "set-up", when: Quick, run: set_up },
+    Leg { name: "format", when: Quick, run: legs::checks::format },
+    Leg { name: "dependencies", when: Quick, run: || deps::run(&[]) },
+    Leg { name: "cargo-deny", when: All, run: legs::deny::install },
+    Leg { name: "deny", when: Full, run: legs::deny::dependencies },
+    Leg { name: "advisories", when: Full, run: legs::deny::advisories },
+    Leg { name: "clippy", when: Quick, run: legs::checks::clippy },
+    Leg { name: "doc", when: Quick, run: legs::checks::doc },
+    Leg { name: "plugins", when: Quick, run: legs::checks::plugins },
+    Leg { name: "tests", when: Quick, run: legs::checks::tests },
+    Leg { name: "conformance", when: Quick, run: || legs::conformance::run(false) },
+    Leg { name: "provider in C", when: Quick, run: legs::authors::provider_c },
+    Leg { name: "uDAPL programs", when: Quick, run: legs::capi::run },
+    Leg { name: "faults", when: Quick, run: legs::faults::run },
+    Leg { name: "frozen plugins", when: Full, run: || legs::evolution::frozen(false) },
+    Leg { name: "nightly plugin", when: Full, run: legs::evolution::by_nightly },
+    Leg { name: "template", when: Full, run: legs::authors::template },
+    Leg { name: "loom", when: Full, run: legs::loom::run },
+    Leg { name: "miri", when: Full, run: legs::miri::run },
+    Leg { name: "thread sanitizer", when: Full, run: legs::sanitizers::thread },
+    Leg { name: "address sanitizer", when: All, run: legs::sanitizers::address },
+    Leg { name: "libfabric", when: Full, run: legs::libfabric::run },
+    Leg { name: "MPI", when: All, run: legs::mpi::run },
+    Leg { name: "two hosts", when: Full, run: legs::two_hosts::run },
+    Leg { name: "libfabric faults", when: Full, run: legs::faults::over_libfabric },
+    Leg { name: "rdma", when: Full, run: legs::rdma::run },
+    Leg { name: "uDAPL on RDMA", when: Full, run: legs::capi::rdma },
+    Leg { name: "instructions", when: Full, run: || legs::instructions::run(false) },
+    Leg { name: "bench smoke", when: Full, run: bench::smoke },
+    Leg { name: "matrix", when: Full, run: || legs::matrix::run(false) },
 ];
 
-/// Lines that are repeated of all legs that failed. With the table of legs, what a page of a log shows.
+/// Lines repeated for all failed legs together: with the table of legs, one page of a log.
 const REPEATED: usize = 90;
 
-/// Runs the legs; goes on after a failure, so that one run tells everything.
+/// Runs the legs. A failure does not stop the run, so one run shows everything.
 pub fn run(options: &[String]) -> Report {
     let has = |option: &str| options.iter().any(|given| given == option);
-    let legs = LEGS.iter().filter(|leg| leg.quick || !has("--quick"));
+    let most = match (has("--quick"), has("--all")) {
+        (true, _) => Quick,
+        (_, true) => All,
+        _ => Full,
+    };
+    let legs = LEGS.iter().filter(|leg| leg.when <= most);
     if has("--list") {
         legs.for_each(|leg| println!("{}", leg.name));
         return Ok(Outcome::passed("that is all"));
     }
-    let live = output::watched() || has("--verbose");
+    let live = output::is_terminal() || has("--verbose");
     let results: Vec<Ran> = legs.map(|leg| run_leg(leg, live)).collect();
-    why(&results);
+    print_failures(&results);
     summary(&results)
 }
 
-/// What the machine has, and where on it this runs.
+/// Checks the folder and the network, then installs what is missing.
 fn set_up() -> Report {
-    legs::place::is_trusted()?;
-    legs::place::reaches_itself()?;
+    legs::preconditions::is_trusted()?;
+    legs::preconditions::reaches_itself()?;
     legs::setup::run()
 }
 
@@ -66,19 +76,19 @@ struct Ran {
     time: Duration,
     report: Report,
     log: Option<Log>,
-    /// What went wrong at the first try, if that was not the last.
+    /// The failure of the first try, if there was a second.
     first: Option<(String, Option<Log>)>,
 }
 
 impl Ran {
-    /// Whether only a second try went well.
+    /// Whether only the second try passed.
     fn is_unsteady(&self) -> bool {
         self.first.is_some() && self.report.is_ok()
     }
 }
 
-/// Runs a leg, and once more when it fails: on a busy machine a deadline can pass for want of a processor. What failed
-/// at first is told and counted all the same, and a second failure is final.
+/// Runs a leg, and once more when it fails: on a busy machine a deadline can pass because no processor is free. The first
+/// failure is shown and counted, and a second one is final.
 fn run_leg(leg: &'static Leg, live: bool) -> Ran {
     let start = Instant::now();
     let (mut report, mut log) = attempt(leg, false, live);
@@ -100,9 +110,8 @@ fn attempt(leg: &Leg, again: bool, live: bool) -> (Report, Option<Log>) {
     (report, log)
 }
 
-/// Repeats at the end why legs failed, at the first try and at the last: the reasons need not be the same. Of all that only
-/// the end of a log may be shown, so it is short however many there are.
-fn why(results: &[Ran]) {
+/// Repeats at the end why legs failed, at both tries. It stays short, because CI systems may show only the end of a log.
+fn print_failures(results: &[Ran]) {
     let mut failures = Vec::new();
     for Ran { leg, report, log, first, .. } in results {
         if let Some((message, log)) = first {
@@ -114,8 +123,8 @@ fn why(results: &[Ran]) {
     }
     let room = REPEATED / failures.len().max(1);
     for (what, message, log) in failures {
-        println!("\n=== why {what}");
-        log.iter().flat_map(|log| log.why(room)).for_each(|line| println!("{line}"));
+        println!("\n=== {what}");
+        log.iter().flat_map(|log| log.failure_excerpt(room)).for_each(|line| println!("{line}"));
         let message: Vec<&str> = message.lines().collect();
         let end = message.len().saturating_sub(room.max(2) - 1).max(1);
         message.iter().take(1).chain(&message[end.min(message.len())..]).for_each(|line| println!("{line}"));

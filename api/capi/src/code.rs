@@ -53,7 +53,7 @@ pub const NOT_IMPLEMENTED: Code = code(ReturnType::NotImplemented, Subtype::None
 /// `DAT_MODEL_NOT_SUPPORTED`.
 pub const UNSUPPORTED: Code = code(ReturnType::ModelNotSupported, Subtype::None);
 
-/// Runs one call. A panic is our fault and is told as such; the program goes on.
+/// Runs one call. A panic becomes `DAT_INTERNAL_ERROR`; the program goes on.
 #[inline(always)]
 pub fn guarded(call: impl FnOnce() -> Outcome) -> Return {
     match catch_unwind(AssertUnwindSafe(call)) {
@@ -63,7 +63,7 @@ pub fn guarded(call: impl FnOnce() -> Outcome) -> Return {
     }
 }
 
-/// Writes to where the caller said, which must not be null; `position` names the argument.
+/// Writes to the caller's pointer, which must not be null; `position` names the argument.
 ///
 /// # Safety
 /// `to` is null or valid for a write of `T`.
@@ -89,7 +89,7 @@ pub unsafe fn put_if<T>(to: *mut T, value: T) {
     }
 }
 
-/// Whether a query may go on: known bits only, and a place for the answer if one is asked for (contract R-6).
+/// Whether a query may go on: known bits only, and room for the answer if bits are set (spec: common, R-6).
 #[inline]
 pub fn check_query<T>(
     mask: u64,

@@ -165,7 +165,7 @@ fn request(ia: &Arc<Ia>, id: ObjectId) -> Handle {
     ia.adopt(id, Cr { ia: ia.clone(), engine: cr, kept: Arc::new(kept) }).unwrap_or(NULL)
 }
 
-/// Private data of a connection event stays with its endpoint (contract section 1.2).
+/// Private data of a connection event stays with its endpoint (spec: common).
 fn keep_data(ep_handle: Handle, data: Box<[u8]>) -> abi::ConnectionData {
     let size = data.len() as abi::Count;
     let guard = handle::epoch::enter();

@@ -7,6 +7,7 @@ use dat_types::{ReturnCode, ReturnType, Subtype};
 use crate::abi::*;
 use crate::calls::{extension, ia};
 use crate::code::{code, guarded, handle as bad_handle, parameter, put};
+use crate::table::table;
 use crate::{foreign, handle, names, symbol_version};
 
 /// `dat_ia_openv`: opens the IA of this name.
@@ -24,7 +25,7 @@ pub unsafe extern "C" fn dat_ia_openv(
     thread_safe: Boolean,
 ) -> Return {
     // SAFETY: as the caller promises.
-    guarded(|| unsafe { ia::open(name, qlen, evd, ia, (major, minor, thread_safe != 0)) })
+    guarded(|| unsafe { ia::open(name, qlen, evd, ia, (major, minor, thread_safe != 0), table) })
 }
 symbol_version!(dat_ia_openv);
 
@@ -167,7 +168,7 @@ pub unsafe extern "C" fn dat_extension_op(
         return code(ReturnType::NotImplemented, Subtype::None).0;
     }
     // SAFETY: as the caller promises.
-    guarded(|| unsafe { extension::operation(handle, op, [a, b, c, d, e, f]) })
+    guarded(|| unsafe { extension::operation(handle, op, [a, b, c, d, e, f], table) })
 }
 symbol_version!(dat_extension_op);
 

@@ -18,7 +18,7 @@ struct Registered {
     open: usize,
 }
 
-/// What a registration is known by (contract D-24).
+/// What a registration is known by (spec: conflicts, D-24).
 #[derive(Clone, PartialEq, Eq)]
 struct Key {
     name: String,
@@ -104,7 +104,7 @@ pub fn list() -> Vec<ProviderInfo> {
 }
 
 /// Opens an IA of a registered provider; `None` when none has this name. Name, major version and thread safety must be
-/// equal, the smallest minor version that is not too small is taken (contract D-24).
+/// equal, the smallest minor version that is not too small is taken (spec: conflicts, D-24).
 ///
 /// # Safety
 /// `evd` and `ia` are valid for reads and writes.

@@ -3,13 +3,13 @@
 //! C programs that were written for uDAPL link `dat_*` functions (version node `DAT_2.0`) or dispatch through the
 //! provider table that every handle but the IA's begins with; both arrive here. [`table`] lists the functions once,
 //! [`calls`] has one file for each kind of object, [`handle`] makes handles that can be judged without trusting them,
-//! [`names`] finds providers by `plugins.toml` and `dat.conf`. [`door`] is the way in for another `libdat2` that loads
+//! [`names`] finds providers by `plugins.toml` and `dat.conf`. [`provider_entry`] is the way in for another `libdat2` that loads
 //! this library as a provider.
 //!
 //! # Unsafe
 //! Addresses that C code passes are believed to be what the public headers say: null, or valid for what the call does
 //! with them. Handles are not believed. Nothing else is unsafe here but the system calls behind [`handle::epoch`] and
-//! the dynamic linker in [`door`].
+//! the dynamic linker in [`provider_entry`].
 //!
 //! No panic leaves the library: each entry catches it and answers `DAT_INTERNAL_ERROR`.
 
@@ -18,13 +18,14 @@ mod address;
 mod calls;
 mod code;
 mod counter;
-mod door;
 mod event;
 mod exports;
 mod foreign;
 mod handle;
 mod names;
 mod object;
+mod provider_entry;
+mod registered;
 mod table;
 mod text;
 

@@ -3,7 +3,7 @@
 //! With `DAT_OVERRIDE` set, that file alone says what there is. Otherwise the layers of `plugins.toml` come first, then
 //! `/etc/dat.conf`. A line of a `dat.conf` is ours when its library is one of our plugins (opened with `ia_params` as
 //! `key=value` pairs) or this library itself (`ia_params` then names the provider; the name of the line if it is empty).
-//! A line with somebody else's uDAPL provider is listed, and refused when it is opened.
+//! A line with a foreign uDAPL provider is listed, and refused when it is opened.
 
 use std::ffi::{CStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -88,7 +88,7 @@ const NOT_FOUND: Code = code(ReturnType::ProviderNotFound, Subtype::None);
 
 fn sources() -> Result<Sources, String> {
     match override_file() {
-        // A file that cannot be read is an empty registry (contract section 12.1).
+        // A file that cannot be read is an empty registry (spec: registry).
         Some(file) => Ok(Sources { layered: None, lines: lines(Path::new(&file)) }),
         None => {
             let registry = Registry::open().map_err(|error| error.to_string())?;
@@ -97,7 +97,7 @@ fn sources() -> Result<Sources, String> {
     }
 }
 
-/// `DAT_OVERRIDE`, unless the program has more rights than whoever set it.
+/// `DAT_OVERRIDE`, unless the program has more rights than its starter.
 fn override_file() -> Option<OsString> {
     // SAFETY: reads the auxiliary vector, which never changes.
     let secure = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;

@@ -8,13 +8,12 @@ use dat_engine as engine;
 use dat_types::{ObjectId, Subtype};
 use parking_lot::Mutex;
 
-use crate::abi::{Comm, Handle, Kind, NULL, Provider};
+use crate::abi::{Agent, Comm, Handle, Kind, NULL, Provider};
 use crate::address::Stored;
-use crate::calls::cno::AgentCell;
 use crate::code::{NO_ROOM, Outcome, handle as bad_handle};
 use crate::counter::Base;
-use crate::door::Line;
 use crate::handle::{self, Object};
+use crate::registered::Line;
 use crate::text::NamedList;
 
 /// An open IA.
@@ -151,8 +150,8 @@ pub struct EpKept {
     pub remote: Mutex<Option<(std::net::SocketAddr, Stored)>>,
     pub transport_attr: Mutex<NamedList>,
     pub provider_attr: Mutex<NamedList>,
-    /// The `max_rdma_size` the consumer asked for, 0 if none in particular.
-    pub asked_rdma_size: AtomicU32,
+    /// The sizes in the consumer's attributes, which are hints: a query shows them again.
+    pub size_hints: SizeHints,
     pub counters: Base,
 }
 
@@ -163,11 +162,31 @@ impl Default for EpKept {
             remote: Mutex::default(),
             transport_attr: Mutex::new(NamedList::new(&[])),
             provider_attr: Mutex::new(NamedList::new(&[])),
-            asked_rdma_size: AtomicU32::new(0),
+            size_hints: SizeHints::default(),
             counters: Base::default(),
         }
     }
 }
+
+/// Sizes from a consumer's endpoint attributes; 0 where it gave none. The reference library enforces neither.
+#[derive(Default)]
+pub struct SizeHints {
+    pub message: AtomicU32,
+    pub rdma: AtomicU32,
+}
+
+impl SizeHints {
+    pub fn new(message: u32, rdma: u32) -> SizeHints {
+        SizeHints { message: AtomicU32::new(message), rdma: AtomicU32::new(rdma) }
+    }
+}
+
+/// An agent as a query tells it.
+pub struct AgentCell(pub Agent);
+
+// SAFETY: a function and the consumer's own word; nobody here follows the word, and the function is the consumer's to
+// call from any thread, as the public API says of agents.
+unsafe impl Send for AgentCell {}
 
 /// What a common service point keeps for pointers that were given out.
 pub struct CspKept {

@@ -55,6 +55,12 @@ fn habits_of_programs_in_the_field() {
 }
 
 #[test]
+fn an_endpoint_as_an_mpi_library_makes_it() {
+    let Some(kit) = Kit::new() else { return };
+    IAS.iter().for_each(|ia| kit.pass("mpi_endpoint", &[ia]));
+}
+
+#[test]
 fn several_threads_at_once() {
     let Some(kit) = Kit::new() else { return };
     IAS.iter().for_each(|ia| kit.pass("threads", &[ia]));

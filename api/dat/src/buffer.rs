@@ -1,9 +1,9 @@
-//! Registered memory owned by one place at a time: the program's, or an operation's.
+//! Registered memory with one owner at a time: the program, or an operation.
 
 use std::ops::{Deref, DerefMut};
 
-use dat_engine::Lmr;
-use dat_types::{LmrTriplet, Privileges, Result};
+use dat_engine::ExclusiveLmr;
+use dat_types::Result;
 
 use crate::Pz;
 
@@ -18,30 +18,27 @@ use crate::Pz;
 /// ```
 #[derive(Debug)]
 pub struct Buffer {
-    lmr: Lmr,
+    lmr: ExclusiveLmr,
     len: usize,
     // Dropped after the registration.
     _pz: Pz,
 }
 
-impl Buffer {
-    pub(crate) fn new(pz: &Pz, len: usize) -> Result<Buffer> {
-        let engine = &pz.0.ia.engine;
-        // The provider's own memory is for what peers reach; nobody reaches a buffer.
-        let memory = engine.heap(len)?;
-        let lmr =
-            engine.lmr_create(&pz.0.engine, memory, Privileges::LOCAL_READ | Privileges::LOCAL_WRITE)?;
-        Ok(Buffer { lmr, len, _pz: pz.clone() })
-    }
-
-    pub(crate) fn triplet(&self, offset: u64, len: u32) -> LmrTriplet {
-        self.lmr.triplet(offset, len)
+impl Pz {
+    /// A buffer of `len` zeroed bytes, owned by the caller alone, for sends, receives, and as the local side of RDMA.
+    pub fn buffer(&self, len: usize) -> Result<Buffer> {
+        Buffer::new(self, len)
     }
 }
 
-impl Drop for Buffer {
-    fn drop(&mut self) {
-        let _ = self.lmr.free();
+impl Buffer {
+    fn new(pz: &Pz, len: usize) -> Result<Buffer> {
+        let lmr = pz.0.ia.engine.lmr_create_exclusive(&pz.0.engine, len)?;
+        Ok(Buffer { lmr, len, _pz: pz.clone() })
+    }
+
+    pub(crate) fn lmr(&self) -> &ExclusiveLmr {
+        &self.lmr
     }
 }
 
@@ -49,15 +46,16 @@ impl Deref for Buffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the memory is mapped and initialised as long as the region is; no peer has a right to it; local
-        // operations on it hold the `Buffer` itself (`Ep` stores it), so none is under way while `self` is borrowed.
-        unsafe { std::slice::from_raw_parts(self.lmr.memory().addr() as *const u8, self.len) }
+        // SAFETY: the memory is mapped and initialised as long as the region lives. Nothing writes to it while `self`
+        // is borrowed: the region gives no key to peers, only `self.lmr` can post it, and `InFlight` keeps a posted
+        // buffer until the engine says that its operation completed.
+        unsafe { std::slice::from_raw_parts(self.lmr.addr() as *const u8, self.len) }
     }
 }
 
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `deref`, and `self` is borrowed exclusively.
-        unsafe { std::slice::from_raw_parts_mut(self.lmr.memory().addr() as *mut u8, self.len) }
+        // SAFETY: nothing else reaches the memory, for the reasons in `deref`, and `self` is borrowed exclusively.
+        unsafe { std::slice::from_raw_parts_mut(self.lmr.addr() as *mut u8, self.len) }
     }
 }

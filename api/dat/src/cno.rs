@@ -15,21 +15,21 @@ use crate::Ia;
 /// It remembers one trigger. What it tells is a hint: look at all its dispatchers, until they are empty, and only then
 /// wait again.
 #[derive(Clone, Debug)]
-pub struct Cno(Arc<Owner>);
+pub struct Cno(Arc<Inner>);
 
 /// A notification object for an event loop: its descriptor ([`AsFd`]) is readable while a trigger is pending. As
 /// [`Cno`] otherwise.
 #[derive(Clone, Debug)]
-pub struct CnoFd(Arc<Owner>);
+pub struct CnoFd(Arc<Inner>);
 
 /// What the handles share; nothing outside can name it.
 #[derive(Debug)]
-pub struct Owner {
+pub struct Inner {
     engine: dat_engine::Cno,
     _ia: Ia,
 }
 
-impl Drop for Owner {
+impl Drop for Inner {
     fn drop(&mut self) {
         // Fails only when the adapter was closed under it: dispatchers that refer to it keep it alive.
         let _ = self.engine.free();
@@ -46,31 +46,43 @@ pub(crate) mod sealed {
     use std::sync::Arc;
 
     pub trait Sealed {
-        fn owner(&self) -> &Arc<super::Owner>;
+        fn inner(&self) -> &Arc<super::Inner>;
     }
 
     impl Sealed for super::Cno {
-        fn owner(&self) -> &Arc<super::Owner> {
+        fn inner(&self) -> &Arc<super::Inner> {
             &self.0
         }
     }
 
     impl Sealed for super::CnoFd {
-        fn owner(&self) -> &Arc<super::Owner> {
+        fn inner(&self) -> &Arc<super::Inner> {
             &self.0
         }
     }
 }
 
-impl Owner {
+impl Inner {
     pub(crate) fn engine(&self) -> &dat_engine::Cno {
         &self.engine
     }
 }
 
+impl Ia {
+    /// A notification object.
+    pub fn cno(&self) -> Result<Cno> {
+        Cno::new(self)
+    }
+
+    /// A notification object with a descriptor.
+    pub fn cno_fd(&self) -> Result<CnoFd> {
+        CnoFd::new(self)
+    }
+}
+
 impl Cno {
-    pub(crate) fn new(ia: &Ia) -> Result<Cno> {
-        Ok(Cno(Arc::new(Owner { engine: ia.engine.cno_create(None)?, _ia: ia.clone() })))
+    fn new(ia: &Ia) -> Result<Cno> {
+        Ok(Cno(Arc::new(Inner { engine: ia.engine.cno_create(None)?, _ia: ia.clone() })))
     }
 
     /// Blocks until it is triggered, and gives the dispatcher that did. `None` when the time is up, or when the adapter
@@ -80,7 +92,7 @@ impl Cno {
     }
 
     /// Has `call` called with the dispatcher at the next trigger, once, on a thread of the adapter; it must not block.
-    /// It is told `None` when the adapter was closed or the last dispatcher freed. In place of what was to be called.
+    /// Its argument is `None` when the adapter was closed or the last dispatcher freed. Replaces the call set before.
     pub fn on_trigger(&self, call: impl FnOnce(Option<ObjectId>) + Send + 'static) -> Result<()> {
         self.0.engine.modify_agent(Some(Agent::new(0, call)))
     }
@@ -98,7 +110,7 @@ impl Cno {
 
 impl CnoFd {
     pub(crate) fn new(ia: &Ia) -> Result<CnoFd> {
-        Ok(CnoFd(Arc::new(Owner { engine: ia.engine.cno_fd_create()?, _ia: ia.clone() })))
+        Ok(CnoFd(Arc::new(Inner { engine: ia.engine.cno_fd_create()?, _ia: ia.clone() })))
     }
 
     /// Consumes the pending trigger, so that the descriptor is not readable any more, and gives the dispatcher; `None`

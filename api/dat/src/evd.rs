@@ -4,30 +4,31 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use dat_engine::AsyncEvd;
 use dat_types::{
-    AsyncReason, ConnectionKind, DtoCompletion, DtoStatus, EvdCounter, EventData, ObjectId, Result,
+    AsyncReason, ConnectionKind, DtoCompletion, DtoStatus, EvdCounter, EvdFlags, EventData, ObjectId, Result,
     ReturnType, Timeout,
 };
 
 use parking_lot::Mutex;
 
 use crate::cno::{self, Notifier};
-use crate::{Ia, Request};
+use crate::{Ia, IaBuilder, Request};
 
 /// An event dispatcher: a queue of events. Cheap to clone; freed with the last clone and the last thing that feeds it.
 #[derive(Clone, Debug)]
-pub struct Evd(Arc<Owner>);
+pub struct Evd(Arc<Inner>);
 
 #[derive(Debug)]
-struct Owner {
+struct Inner {
     engine: dat_engine::Evd,
     ia: Ia,
     owned: bool,
     /// What it refers to, which goes after it.
-    cno: Mutex<Option<Arc<cno::Owner>>>,
+    cno: Mutex<Option<Arc<cno::Inner>>>,
 }
 
-impl Drop for Owner {
+impl Drop for Inner {
     fn drop(&mut self) {
         if self.owned {
             // Fails only when the adapter was closed under it.
@@ -73,13 +74,39 @@ pub enum Event {
     Software(u64),
 }
 
-impl Evd {
-    pub(crate) fn new(ia: &Ia, engine: dat_engine::Evd) -> Evd {
-        Evd(Arc::new(Owner { engine, ia: ia.clone(), owned: true, cno: Mutex::default() }))
+impl Ia {
+    /// A dispatcher of `qlen` events of every kind but asynchronous ones (`dat_evd_create`).
+    pub fn evd(&self, qlen: u32) -> Result<Evd> {
+        self.evd_of(qlen, EvdFlags::DEFAULT.difference(EvdFlags::ASYNC) | EvdFlags::SOFTWARE)
     }
 
-    pub(crate) fn borrowed(ia: &Ia, engine: dat_engine::Evd) -> Evd {
-        Evd(Arc::new(Owner { engine, ia: ia.clone(), owned: false, cno: Mutex::default() }))
+    /// A dispatcher of `qlen` events of these kinds.
+    pub fn evd_of(&self, qlen: u32, kinds: EvdFlags) -> Result<Evd> {
+        let qlen = i32::try_from(qlen).unwrap_or(i32::MAX);
+        Ok(Evd::new(self, self.engine.evd_create(qlen, kinds)?))
+    }
+
+    /// The dispatcher of asynchronous errors.
+    pub fn async_evd(&self) -> Evd {
+        Evd::borrowed(self, self.engine.async_evd())
+    }
+}
+
+impl IaBuilder {
+    /// Takes asynchronous errors on this dispatcher, of another open of the same adapter, in place of one of its own
+    /// (spec: adapter).
+    pub fn share_async(self, evd: &Evd) -> IaBuilder {
+        self.async_evd(AsyncEvd::Shared(evd.inner().clone()))
+    }
+}
+
+impl Evd {
+    fn new(ia: &Ia, engine: dat_engine::Evd) -> Evd {
+        Evd(Arc::new(Inner { engine, ia: ia.clone(), owned: true, cno: Mutex::default() }))
+    }
+
+    fn borrowed(ia: &Ia, engine: dat_engine::Evd) -> Evd {
+        Evd(Arc::new(Inner { engine, ia: ia.clone(), owned: false, cno: Mutex::default() }))
     }
 
     /// Its id.
@@ -99,7 +126,7 @@ impl Evd {
         )
     }
 
-    /// Takes completions in one go, oldest first, as many as there are and `out` has room for without growing; gives
+    /// Takes completions in one go, oldest first, until there are none or `out` is full; it does not grow. Gives
     /// how many. It stops before an event of another kind, which [`Evd::poll`] gives. Never blocks; no system call, no
     /// allocation.
     #[inline]
@@ -134,10 +161,10 @@ impl Evd {
 
     /// Has notifications trigger `cno` from now on ([`crate::Cno`], [`crate::CnoFd`]).
     pub fn notify(&self, cno: &impl Notifier) -> Result<()> {
-        let owner = cno.owner();
+        let inner = cno.inner();
         let mut current = self.0.cno.lock();
-        self.0.engine.modify_cno(Some(owner.engine()))?;
-        *current = Some(owner.clone());
+        self.0.engine.modify_cno(Some(inner.engine()))?;
+        *current = Some(inner.clone());
         Ok(())
     }
 
@@ -149,7 +176,7 @@ impl Evd {
         Ok(())
     }
 
-    /// Whether notifications trigger the notification object; they do unless told otherwise (`dat_evd_enable`).
+    /// Whether notifications trigger the notification object; they do by default (`dat_evd_enable`).
     pub fn set_enabled(&self, enabled: bool) -> Result<()> {
         self.0.engine.set_enabled(enabled)
     }
@@ -186,14 +213,15 @@ impl Evd {
         self.0.engine.fd()
     }
 
-    /// All events from now on as a stream, for any executor.
-    #[cfg(feature = "async")]
-    pub fn stream(&self) -> Result<crate::EventStream> {
-        crate::EventStream::new(self)
+    pub(crate) fn inner(&self) -> &dat_engine::Evd {
+        &self.0.engine
     }
 
     /// The layer below.
-    pub fn engine(&self) -> &dat_engine::Evd {
+    ///
+    /// # Safety
+    /// As [`Ia::engine`].
+    pub unsafe fn engine(&self) -> &dat_engine::Evd {
         &self.0.engine
     }
 

@@ -1,19 +1,17 @@
 //! Opening an interface adapter by name.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use dat_engine::{AsyncEvd, IaOptions};
 use dat_registry::{Opened, Registry, Step};
-use dat_types::{CloseFlags, Comm, EvdFlags, IaAttr, IaCounter, ObjectId, ProviderAttr, PspFlags, Result};
-
-use crate::{Cno, CnoFd, Csp, Ep, EpBuilder, Evd, Psp, Pz, Rsp};
+use dat_types::{CloseFlags, IaAttr, IaCounter, ObjectId, ProviderAttr, Result};
 
 /// Opens the interface adapter of this name (or the first of a chain of this name that opens).
 ///
-/// Errors: `DAT_PROVIDER_NOT_FOUND` with three different sentences for a name nobody configured, a plugin that cannot
+/// Errors: `DAT_PROVIDER_NOT_FOUND` with three different sentences for a name that is not configured, a plugin that cannot
 /// be loaded, and the return code of the provider for a plugin without a device. Thread-safe; blocks for the loading.
 pub fn open(name: &str) -> Result<Ia> {
     IaBuilder::new(name).open()
@@ -52,20 +50,18 @@ impl IaBuilder {
         self
     }
 
-    /// How many asynchronous events are kept at least; 16 unless told otherwise.
+    /// How many asynchronous events are kept at least; 16 by default.
     pub fn async_events(mut self, count: i32) -> IaBuilder {
         self.options.async_evd_min_qlen = count;
         self
     }
 
-    /// Takes asynchronous errors on this dispatcher, of another open of the same adapter, in place of one of its own
-    /// (contract section 12.4).
-    pub fn share_async(mut self, evd: &Evd) -> IaBuilder {
-        self.async_evd = AsyncEvd::Shared(evd.engine().clone());
+    pub(crate) fn async_evd(mut self, evd: AsyncEvd) -> IaBuilder {
+        self.async_evd = evd;
         self
     }
 
-    /// How long a wait looks before it sleeps; 100 µs unless told otherwise. Looking costs a processor, sleeping costs
+    /// How long a wait polls before it sleeps; 100 µs by default. Polling costs a processor, sleeping costs
     /// tens of microseconds.
     pub fn spin(mut self, spin: Duration) -> IaBuilder {
         self.options.spin = spin;
@@ -127,64 +123,6 @@ impl Ia {
         self.engine.describe()
     }
 
-    /// A new protection zone.
-    pub fn pz(&self) -> Result<Pz> {
-        Pz::new(self)
-    }
-
-    /// A dispatcher of `qlen` events of every kind but asynchronous ones (`dat_evd_create`).
-    pub fn evd(&self, qlen: u32) -> Result<Evd> {
-        self.evd_of(qlen, EvdFlags::DEFAULT.difference(EvdFlags::ASYNC) | EvdFlags::SOFTWARE)
-    }
-
-    /// A dispatcher of `qlen` events of these kinds.
-    pub fn evd_of(&self, qlen: u32, kinds: EvdFlags) -> Result<Evd> {
-        let qlen = i32::try_from(qlen).unwrap_or(i32::MAX);
-        Ok(Evd::new(self, self.engine.evd_create(qlen, kinds)?))
-    }
-
-    /// The dispatcher of asynchronous errors.
-    pub fn async_evd(&self) -> Evd {
-        Evd::borrowed(self, self.engine.async_evd())
-    }
-
-    /// Begins to describe an endpoint in this zone.
-    pub fn ep(&self, pz: &Pz) -> EpBuilder {
-        EpBuilder::new(self, pz)
-    }
-
-    /// Listens on a connection qualifier: requests arrive on `evd`, acceptors name the endpoint.
-    pub fn listen(&self, conn_qual: u64, evd: &Evd) -> Result<Psp> {
-        Ok(Psp::new(self, evd, self.engine.psp_create(conn_qual, evd.engine(), PspFlags::Consumer)?))
-    }
-
-    /// Listens on a free connection qualifier; [`Psp::conn_qual`] tells which.
-    pub fn listen_any(&self, evd: &Evd) -> Result<Psp> {
-        Ok(Psp::new(self, evd, self.engine.psp_create_any(evd.engine(), PspFlags::Consumer)?))
-    }
-
-    /// Reserves `ep` for one request to this connection qualifier, which it alone can accept
-    /// ([`crate::Request::accept_reserved`]). Keep the endpoint until that request is decided.
-    pub fn reserve(&self, conn_qual: u64, ep: &Ep, evd: &Evd) -> Result<Rsp> {
-        Ok(Rsp::new(self, ep, evd, self.engine.rsp_create(conn_qual, Some(ep.inner()), evd.engine())?))
-    }
-
-    /// Listens on the port of a socket address of this host, for [`Ep::connect_to`]; port 0 stands for a free one.
-    pub fn listen_on(&self, address: SocketAddr, evd: &Evd) -> Result<Csp> {
-        let comm = Comm::of(address.ip());
-        Ok(Csp::new(self, evd, self.engine.csp_create(comm, address, evd.engine())?))
-    }
-
-    /// A notification object.
-    pub fn cno(&self) -> Result<Cno> {
-        Cno::new(self)
-    }
-
-    /// A notification object with a descriptor.
-    pub fn cno_fd(&self) -> Result<CnoFd> {
-        CnoFd::new(self)
-    }
-
     /// What happened on it since it was opened or the counters were last reset.
     pub fn counters(&self, reset: bool) -> Result<Vec<(IaCounter, u64)>> {
         let counts = self.engine.counters(reset)?;
@@ -198,7 +136,17 @@ impl Ia {
     }
 
     /// The layer below.
-    pub fn engine(&self) -> &dat_engine::Ia {
+    ///
+    /// ```compile_fail,E0133
+    /// # fn example(ia: &dat::Ia) {
+    /// ia.engine(); // posts of the engine can name any memory that is registered
+    /// # }
+    /// ```
+    ///
+    /// # Safety
+    /// The calls of the engine believe addresses and contexts. Operations posted on objects that are reached from here
+    /// name only memory that the caller registered, and that no other part of the program uses meanwhile.
+    pub unsafe fn engine(&self) -> &dat_engine::Ia {
         &self.engine
     }
 }

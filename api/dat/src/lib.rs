@@ -32,7 +32,7 @@
 //! - [`Region`]: registered memory that peers may read and write (RDMA). It is read and written by copies, never through
 //!   a reference, because a peer may change it at any moment. It can be freed at any time; its pages go when nothing
 //!   in flight names them any more.
-//! - [`Pz::register_foreign`]: memory of somebody else's, `unsafe`.
+//! - [`Pz::register_foreign`]: memory that the program owns, `unsafe`.
 //!
 //! # Lifetimes
 //! Every object keeps alive what it needs: an endpoint its dispatchers, zone and adapter. Dropping the last handle frees
@@ -58,9 +58,13 @@ mod cno;
 mod ep;
 mod evd;
 mod ia;
+mod inflight;
 mod listener;
+mod local;
 mod pz;
+mod refused;
 mod region;
+mod request;
 mod srq;
 #[cfg(feature = "async")]
 mod stream;
@@ -77,12 +81,14 @@ pub use dat_types::{
     LmrTriplet, ObjectId, Privileges, ProviderAttr, PspFlags, Qos, Result, ReturnCode, ReturnType,
     RmrTriplet, Subtype, Timeout,
 };
-pub use ep::{Connect, Ep, EpBuilder, Post, Refused};
+pub use ep::{Connect, Ep, EpBuilder, Post};
 pub use evd::{Evd, Event};
 pub use ia::{Ia, IaBuilder, open};
-pub use listener::{Csp, Psp, Request, Rsp};
+pub use listener::{Csp, Psp, Rsp};
 pub use pz::Pz;
+pub use refused::Refused;
 pub use region::{Region, Slice};
+pub use request::Request;
 pub use srq::Srq;
 #[cfg(feature = "async")]
 pub use stream::EventStream;

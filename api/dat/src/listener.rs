@@ -1,11 +1,47 @@
-//! The passive side: service points and connection requests.
+//! The passive side: service points, and accepting.
 
 use std::net::SocketAddr;
 
-use dat_engine::CrParam;
-use dat_types::{ObjectId, Result};
+use dat_types::{Comm, PspFlags, Result};
 
-use crate::{Ep, Evd, Ia};
+use crate::{Ep, Evd, Ia, Request};
+
+impl Ia {
+    /// Listens on a connection qualifier: requests arrive on `evd`, acceptors name the endpoint.
+    pub fn listen(&self, conn_qual: u64, evd: &Evd) -> Result<Psp> {
+        Ok(Psp::new(self, evd, self.engine.psp_create(conn_qual, evd.inner(), PspFlags::Consumer)?))
+    }
+
+    /// Listens on a free connection qualifier; [`Psp::conn_qual`] tells which.
+    pub fn listen_any(&self, evd: &Evd) -> Result<Psp> {
+        Ok(Psp::new(self, evd, self.engine.psp_create_any(evd.inner(), PspFlags::Consumer)?))
+    }
+
+    /// Reserves `ep` for one request to this connection qualifier, which it alone can accept
+    /// ([`crate::Request::accept_reserved`]). Keep the endpoint until that request is decided.
+    pub fn reserve(&self, conn_qual: u64, ep: &Ep, evd: &Evd) -> Result<Rsp> {
+        Ok(Rsp::new(self, ep, evd, self.engine.rsp_create(conn_qual, Some(ep.inner()), evd.inner())?))
+    }
+
+    /// Listens on the port of a socket address of this host, for [`Ep::connect_to`]; port 0 stands for a free one.
+    pub fn listen_on(&self, address: SocketAddr, evd: &Evd) -> Result<Csp> {
+        let comm = Comm::of(address.ip());
+        Ok(Csp::new(self, evd, self.engine.csp_create(comm, address, evd.inner())?))
+    }
+}
+
+impl Request {
+    /// Begins to connect `ep`: `Established`, or `AcceptCompletionError` when the peer has gone, arrives on its connect
+    /// dispatcher. On failure the request is still there to be decided.
+    pub fn accept(&mut self, ep: &Ep, private_data: &[u8]) -> Result<()> {
+        self.decide(|engine| engine.accept(Some(ep.inner()), private_data))
+    }
+
+    /// The same for the endpoint the request holds: that of a reserved service point ([`Ia::reserve`]).
+    pub fn accept_reserved(&mut self, private_data: &[u8]) -> Result<()> {
+        self.decide(|engine| engine.accept(None, private_data))
+    }
+}
 
 /// A public service point: listens until dropped.
 #[derive(Debug)]
@@ -16,7 +52,7 @@ pub struct Psp {
 }
 
 impl Psp {
-    pub(crate) fn new(ia: &Ia, evd: &Evd, engine: dat_engine::Psp) -> Psp {
+    fn new(ia: &Ia, evd: &Evd, engine: dat_engine::Psp) -> Psp {
         Psp { engine, _evd: evd.clone(), _ia: ia.clone() }
     }
 
@@ -26,7 +62,10 @@ impl Psp {
     }
 
     /// The layer below.
-    pub fn engine(&self) -> &dat_engine::Psp {
+    ///
+    /// # Safety
+    /// As [`Ia::engine`].
+    pub unsafe fn engine(&self) -> &dat_engine::Psp {
         &self.engine
     }
 }
@@ -47,7 +86,7 @@ pub struct Rsp {
 }
 
 impl Rsp {
-    pub(crate) fn new(ia: &Ia, ep: &Ep, evd: &Evd, engine: dat_engine::Rsp) -> Rsp {
+    fn new(ia: &Ia, ep: &Ep, evd: &Evd, engine: dat_engine::Rsp) -> Rsp {
         Rsp { engine, _ep: ep.clone(), _evd: evd.clone(), _ia: ia.clone() }
     }
 
@@ -57,7 +96,10 @@ impl Rsp {
     }
 
     /// The layer below.
-    pub fn engine(&self) -> &dat_engine::Rsp {
+    ///
+    /// # Safety
+    /// As [`Ia::engine`].
+    pub unsafe fn engine(&self) -> &dat_engine::Rsp {
         &self.engine
     }
 }
@@ -77,7 +119,7 @@ pub struct Csp {
 }
 
 impl Csp {
-    pub(crate) fn new(ia: &Ia, evd: &Evd, engine: dat_engine::Csp) -> Csp {
+    fn new(ia: &Ia, evd: &Evd, engine: dat_engine::Csp) -> Csp {
         Csp { engine, _evd: evd.clone(), _ia: ia.clone() }
     }
 
@@ -87,7 +129,10 @@ impl Csp {
     }
 
     /// The layer below.
-    pub fn engine(&self) -> &dat_engine::Csp {
+    ///
+    /// # Safety
+    /// As [`Ia::engine`].
+    pub unsafe fn engine(&self) -> &dat_engine::Csp {
         &self.engine
     }
 }
@@ -95,83 +140,5 @@ impl Csp {
 impl Drop for Csp {
     fn drop(&mut self) {
         let _ = self.engine.free();
-    }
-}
-
-/// A peer's request to connect. Dropping it rejects it, so that no peer waits for an answer that never comes.
-#[derive(Debug)]
-pub struct Request {
-    engine: dat_engine::Cr,
-    param: CrParam,
-    decided: bool,
-}
-
-impl Request {
-    pub(crate) fn new(ia: &Ia, id: ObjectId) -> Result<Request> {
-        let engine = ia.engine.cr(id)?;
-        let param = engine.query()?;
-        Ok(Request { engine, param, decided: false })
-    }
-
-    /// The peer's private data.
-    pub fn private_data(&self) -> &[u8] {
-        &self.param.private_data
-    }
-
-    /// Address of the peer's adapter, as far as the provider knows it.
-    pub fn peer(&self) -> Option<SocketAddr> {
-        self.param.remote_address
-    }
-
-    /// Port qualifier of the peer's endpoint.
-    pub fn peer_port(&self) -> u64 {
-        self.param.remote_port_qual
-    }
-
-    /// Begins to connect `ep`: `Established`, or `AcceptCompletionError` when the peer has gone, arrives on its connect
-    /// dispatcher. On failure the request is still there to be decided.
-    pub fn accept(&mut self, ep: &Ep, private_data: &[u8]) -> Result<()> {
-        self.engine.accept(Some(ep.inner()), private_data)?;
-        self.decided = true;
-        Ok(())
-    }
-
-    /// The same for the endpoint the request holds: that of a reserved service point ([`Ia::reserve`]).
-    pub fn accept_reserved(&mut self, private_data: &[u8]) -> Result<()> {
-        self.engine.accept(None, private_data)?;
-        self.decided = true;
-        Ok(())
-    }
-
-    /// Delivers the request anew to the service point of this adapter that listens on `conn_qual`. On failure it is
-    /// still there to be decided.
-    pub fn hand_off(&mut self, conn_qual: u64) -> Result<()> {
-        self.engine.handoff(conn_qual)?;
-        self.decided = true;
-        Ok(())
-    }
-
-    /// The connection qualifier it arrived at.
-    pub fn conn_qual(&self) -> u64 {
-        self.param.conn_qual
-    }
-
-    /// Refuses: the peer sees `PeerRejected` with the private data.
-    pub fn reject(mut self, private_data: &[u8]) -> Result<()> {
-        self.decided = true;
-        self.engine.reject(private_data)
-    }
-
-    /// The layer below.
-    pub fn engine(&self) -> &dat_engine::Cr {
-        &self.engine
-    }
-}
-
-impl Drop for Request {
-    fn drop(&mut self) {
-        if !self.decided {
-            let _ = self.engine.reject(&[]);
-        }
     }
 }

@@ -2,39 +2,47 @@
 
 use std::sync::Arc;
 
-use arrayvec::ArrayVec;
-use dat_engine::SrqParam;
-use dat_types::{DtoCompletion, LmrTriplet, ObjectId, Result, SrqAttr};
+use dat_engine::{SrqParam, SrqPostNumber};
+use dat_types::{DtoCompletion, ObjectId, Result, SrqAttr};
 
-use crate::ep::{InFlight, MAX_SEGMENTS, Refused, cookie_taken, too_many_segments};
+use crate::inflight::InFlight;
+use crate::local;
+use crate::refused::Refused;
 use crate::{Buffer, Pz, Slice};
 
 /// Receives that several endpoints share ([`crate::EpBuilder::srq`]). Cheap to clone; freed with the last clone and the
 /// last endpoint that uses it.
 #[derive(Clone, Debug)]
-pub struct Srq(Arc<Owner>);
+pub struct Srq(Arc<Inner>);
 
 #[derive(Debug)]
-struct Owner {
+struct Inner {
     // Freed in `drop`, before the buffers in flight go.
     engine: dat_engine::Srq,
-    inflight: InFlight,
-    _pz: Pz,
+    inflight: InFlight<SrqPostNumber>,
+    pz: Pz,
 }
 
-impl Drop for Owner {
+impl Drop for Inner {
     fn drop(&mut self) {
         // Fails only when the adapter was closed, or it was freed by hand.
         let _ = self.engine.free();
     }
 }
 
+impl Pz {
+    /// A shared receive queue for at most `max_recvs` receives of at most `max_segments` segments each.
+    pub fn srq(&self, max_recvs: u32, max_segments: u32) -> Result<Srq> {
+        Srq::new(self, max_recvs, max_segments)
+    }
+}
+
 impl Srq {
-    pub(crate) fn new(pz: &Pz, max_recvs: u32, max_segments: u32) -> Result<Srq> {
+    fn new(pz: &Pz, max_recvs: u32, max_segments: u32) -> Result<Srq> {
         let attr = SrqAttr { max_recv_dtos: max_recvs, max_recv_iov: max_segments, low_watermark: 0 };
-        let engine = pz.0.ia.engine.srq_create(pz.engine(), &attr)?;
+        let engine = pz.0.ia.engine.srq_create(pz.inner(), &attr)?;
         let inflight = InFlight::new(max_recvs as usize);
-        Ok(Srq(Arc::new(Owner { engine, inflight, _pz: pz.clone() })))
+        Ok(Srq(Arc::new(Inner { engine, inflight, pz: pz.clone() })))
     }
 
     /// Its id.
@@ -45,26 +53,15 @@ impl Srq {
     /// Posts a buffer; whichever endpoint takes it completes with it, and [`crate::Ep::reclaim`] gives it back. On
     /// failure it comes back at once.
     pub fn recv(&self, buffer: Buffer) -> std::result::Result<(), Refused> {
-        let iov = [buffer.triplet(0, u32::try_from(buffer.len()).unwrap_or(u32::MAX))];
-        // In before the post: its completion may be taken by another thread before the post returns.
-        let cookie = self.0.inflight.put(buffer);
-        self.0.engine.post_recv(&iov, cookie).map_err(|error| {
-            let buffer =
-                self.0.inflight.take(cookie).expect("put there above; its cookie was told to nobody");
-            Refused { error, buffer }
-        })
+        let length = u32::try_from(buffer.len()).unwrap_or(u32::MAX);
+        let engine = &self.0.engine;
+        self.0.inflight.post(buffer, |buffer, cookie| engine.post_exclusive(buffer.lmr(), length, cookie))
     }
 
     /// Posts a receive into regions. The cookie comes back in the completion; its highest bit must be 0.
     pub fn recv_into(&self, segments: &[Slice], cookie: u64) -> Result<()> {
-        if cookie_taken(cookie) {
-            return Err(crate::ep::COOKIE);
-        }
-        if segments.len() > MAX_SEGMENTS {
-            return Err(too_many_segments());
-        }
-        let iov: ArrayVec<LmrTriplet, MAX_SEGMENTS> = segments.iter().map(|slice| slice.0).collect();
-        self.0.engine.post_recv(&iov, cookie)
+        local::check_cookie(cookie)?;
+        self.0.engine.post_recv(&local::triplets(&self.0.pz.0.ia, segments)?, cookie)
     }
 
     /// One asynchronous event when fewer than this many receives are left (`dat_srq_set_lw`).
@@ -83,7 +80,7 @@ impl Srq {
     }
 
     pub(crate) fn reclaim(&self, completion: &DtoCompletion) -> Option<Buffer> {
-        self.0.inflight.take(completion.cookie)
+        self.0.inflight.take(completion.cookie, |post| self.0.engine.has_completed(post))
     }
 
     pub(crate) fn inner(&self) -> &dat_engine::Srq {
@@ -93,8 +90,7 @@ impl Srq {
     /// The layer below.
     ///
     /// # Safety
-    /// What is posted through it names no memory of a [`Buffer`], and uses no cookie with the highest bit set: both are
-    /// the queue's own.
+    /// As [`crate::Ia::engine`].
     pub unsafe fn engine(&self) -> &dat_engine::Srq {
         &self.0.engine
     }

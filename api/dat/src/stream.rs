@@ -29,8 +29,15 @@ impl AsFd for Descriptor {
     }
 }
 
+impl Evd {
+    /// All events from now on as a stream, for any executor.
+    pub fn stream(&self) -> Result<EventStream> {
+        EventStream::new(self)
+    }
+}
+
 impl EventStream {
-    pub(crate) fn new(evd: &Evd) -> Result<EventStream> {
+    fn new(evd: &Evd) -> Result<EventStream> {
         evd.fd()?;
         // Never read from, so whether it blocks does not matter.
         let descriptor = Async::new_nonblocking(Descriptor(evd.clone())).map_err(reactor)?;

@@ -10,25 +10,32 @@ use crate::Pz;
 /// A memory window (RMR), bound with [`crate::Ep::bind`]. Cheap to clone; freed with the last clone, which ends what it
 /// is bound to.
 #[derive(Clone, Debug)]
-pub struct Window(Arc<Owner>);
+pub struct Window(Arc<Inner>);
 
 #[derive(Debug)]
-struct Owner {
+struct Inner {
     engine: Rmr,
     _pz: Pz,
 }
 
-impl Drop for Owner {
+impl Drop for Inner {
     fn drop(&mut self) {
         // Fails only when the adapter was closed, or it was freed by hand.
         let _ = self.engine.free();
     }
 }
 
+impl Pz {
+    /// A memory window, bound to nothing yet.
+    pub fn window(&self) -> Result<Window> {
+        Window::new(self)
+    }
+}
+
 impl Window {
-    pub(crate) fn new(pz: &Pz) -> Result<Window> {
-        let engine = pz.0.ia.engine.rmr_create(pz.engine())?;
-        Ok(Window(Arc::new(Owner { engine, _pz: pz.clone() })))
+    fn new(pz: &Pz) -> Result<Window> {
+        let engine = pz.0.ia.engine.rmr_create(pz.inner())?;
+        Ok(Window(Arc::new(Inner { engine, _pz: pz.clone() })))
     }
 
     /// Its id; the completion of a binding carries it.
@@ -41,8 +48,15 @@ impl Window {
         self.0.engine.query()
     }
 
+    pub(crate) fn inner(&self) -> &Rmr {
+        &self.0.engine
+    }
+
     /// The layer below.
-    pub fn engine(&self) -> &Rmr {
+    ///
+    /// # Safety
+    /// As [`crate::Ia::engine`].
+    pub unsafe fn engine(&self) -> &Rmr {
         &self.0.engine
     }
 }

@@ -12,7 +12,7 @@ use dat::{
 
 const LONG: Duration = Duration::from_secs(20);
 
-struct Side {
+struct Node {
     ia: Ia,
     pz: Pz,
     evd: Evd,
@@ -27,16 +27,16 @@ fn registry() -> Registry {
     Registry::from_str("test.toml", &toml).unwrap().with_static(plugin)
 }
 
-impl Side {
-    fn new() -> Side {
-        Side::of(&IaBuilder::new("lo").open_in(&registry()).unwrap())
+impl Node {
+    fn new() -> Node {
+        Node::of(&IaBuilder::new("lo").open_in(&registry()).unwrap())
     }
 
-    fn of(ia: &Ia) -> Side {
+    fn of(ia: &Ia) -> Node {
         let pz = ia.pz().unwrap();
         let evd = ia.evd(64).unwrap();
         let ep = ia.ep(&pz).evd(&evd).create().unwrap();
-        Side { ia: ia.clone(), pz, evd, ep }
+        Node { ia: ia.clone(), pz, evd, ep }
     }
 
     fn kind(&self) -> ConnectionKind {
@@ -59,7 +59,7 @@ impl Side {
 
 #[test]
 fn a_reserved_endpoint_and_a_connect_like_it() {
-    let (a, b) = (Side::new(), Side::new());
+    let (a, b) = (Node::new(), Node::new());
     let address = b.ia.address().unwrap();
     let rsp = b.ia.reserve(8001, &b.ep, &b.evd).unwrap();
     assert_eq!((rsp.conn_qual(), b.ep.state()), (8001, EpState::Reserved));
@@ -70,12 +70,12 @@ fn a_reserved_endpoint_and_a_connect_like_it() {
     b.request().accept_reserved(b"").unwrap();
     assert_eq!((a.kind(), b.kind()), (ConnectionKind::Established, ConnectionKind::Established));
 
-    let (again, other) = (Side::of(&a.ia), Side::of(&b.ia));
+    let (again, other) = (Node::of(&a.ia), Node::of(&b.ia));
     let _psp = b.ia.listen(8001, &other.evd).unwrap();
     again.ep.connect_like(&a.ep).timeout(LONG).private_data(b"again").start().unwrap();
     let mut request = other.request();
     assert_eq!((request.private_data(), request.conn_qual()), (&b"again"[..], 8001));
-    let elsewhere = Side::of(&b.ia);
+    let elsewhere = Node::of(&b.ia);
     let target = b.ia.listen_any(&elsewhere.evd).unwrap();
     assert_eq!(request.hand_off(1).unwrap_err().kind(), ReturnType::InvalidParameter);
     request.hand_off(target.conn_qual()).unwrap();
@@ -85,7 +85,7 @@ fn a_reserved_endpoint_and_a_connect_like_it() {
 
 #[test]
 fn a_port_listens_and_is_connected_to() {
-    let (a, b) = (Side::new(), Side::new());
+    let (a, b) = (Node::new(), Node::new());
     let csp = b.ia.listen_on(SocketAddr::new(b.ia.address().unwrap(), 0), &b.evd).unwrap();
     let address = SocketAddr::new(b.ia.address().unwrap(), csp.port());
     assert_eq!(b.ia.listen_on(address, &b.evd).unwrap_err().kind(), ReturnType::PortInUse);
@@ -98,7 +98,7 @@ fn a_port_listens_and_is_connected_to() {
 
 #[test]
 fn notification_objects_live_as_long_as_they_are_referred_to() {
-    let side = Side::new();
+    let side = Node::new();
     let cno = side.ia.cno().unwrap();
     side.evd.notify(&cno).unwrap();
     let (to, from) = channel();
@@ -125,7 +125,7 @@ fn notification_objects_live_as_long_as_they_are_referred_to() {
 
 #[test]
 fn a_region_over_a_region() {
-    let side = Side::new();
+    let side = Node::new();
     let first = side.pz.region(4096, Privileges::ALL).unwrap();
     let other = side.ia.pz().unwrap();
     let second = first.over(&other, Privileges::LOCAL_READ).unwrap();
@@ -139,7 +139,7 @@ fn a_region_over_a_region() {
 
 #[test]
 fn memory_of_another_device_is_refused_where_it_cannot_be() {
-    let side = Side::new();
+    let side = Node::new();
     let file = std::fs::File::open("/dev/null").unwrap();
     let refused = side.pz.register_dmabuf(file.into(), 0, 4096, 1 << 20, Privileges::ALL).unwrap_err();
     assert_eq!(refused.kind(), ReturnType::ModelNotSupported);
@@ -148,7 +148,7 @@ fn memory_of_another_device_is_refused_where_it_cannot_be() {
 
 #[test]
 fn more_memory_than_there_is_is_an_error() {
-    let side = Side::new();
+    let side = Node::new();
     for len in [usize::MAX, usize::MAX / 2, 1 << 60, 1 << 50] {
         for refused in [
             side.pz.buffer(len).map(drop),

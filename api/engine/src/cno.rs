@@ -1,7 +1,7 @@
-//! Consumer notification objects: one place to wait for several event dispatchers (contract sections 6.6 and 6.7).
+//! Consumer notification objects: one place to wait for several event dispatchers (spec: events).
 //!
-//! A notification on a dispatcher triggers its object. What only the provider knows of yet is found by the IA's thread,
-//! which sleeps on the queues of dispatchers that have an object, and by the waiter itself before it sleeps.
+//! A notification on a dispatcher triggers its object. The IA's thread sleeps on the queues of dispatchers that have an
+//! object, and so finds what only the provider knows. A waiter looks for it too before it sleeps.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Weak};
@@ -13,10 +13,10 @@ use parking_lot::{Mutex, MutexGuard};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
-use crate::context::{Context, object_calls};
-use crate::error;
-use crate::evd::EvdInner;
-use crate::ia::{Ia, IaInner};
+use crate::adapter::inner::{Ia, IaInner};
+use crate::base::agent::Agent;
+use crate::base::context::{Context, object_calls};
+use crate::base::error;
 
 /// A consumer notification object.
 #[derive(Clone)]
@@ -35,25 +35,22 @@ pub(crate) struct CnoInner {
     state: Mutex<State>,
 }
 
+/// A dispatcher as notification objects know it.
+pub(crate) trait Dispatcher: Send + Sync {
+    /// Takes what the provider has, so that notifications trigger.
+    fn look(&self);
+}
+
 #[derive(Default)]
 struct State {
     freed: bool,
-    /// The dispatcher of the trigger nobody has consumed yet.
+    /// The dispatcher of the trigger that was not consumed yet.
     pending: Option<ObjectId>,
     agent: Option<Agent>,
-    evds: Vec<(ObjectId, Weak<EvdInner>)>,
+    evds: Vec<(ObjectId, Weak<dyn Dispatcher>)>,
     waiters: u32,
     /// Counts the times all waiters were sent away.
     sent_away: u32,
-}
-
-/// What a notification object calls once when it is triggered, in addition to waking a waiter: an OS wait proxy agent.
-/// It runs on the IA's thread, with no lock held, and must not block: connections do not go on meanwhile. It is told the
-/// dispatcher, or `None` when the adapter was closed or all dispatchers of the object were freed.
-pub struct Agent {
-    /// A value of the consumer's, by which a query tells which agent is there.
-    pub tag: u64,
-    call: Box<dyn FnOnce(Option<ObjectId>) + Send>,
 }
 
 /// What `dat_cno_query` tells.
@@ -76,27 +73,6 @@ pub enum CnoProxy {
     Fd,
 }
 
-impl Agent {
-    /// An agent that calls `call`.
-    pub fn new(tag: u64, call: impl FnOnce(Option<ObjectId>) + Send + 'static) -> Agent {
-        Agent { tag, call: Box::new(call) }
-    }
-
-    /// A panic ends here: it is the application's, and the thread is everybody's.
-    pub(crate) fn run(self, evd: Option<ObjectId>) {
-        let tag = self.tag;
-        if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| (self.call)(evd))).is_err() {
-            tracing::error!(tag, "the agent of a notification object panicked");
-        }
-    }
-}
-
-impl std::fmt::Debug for Agent {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Agent({})", self.tag)
-    }
-}
-
 impl Ia {
     /// `dat_cno_create`.
     pub fn cno_create(&self, agent: Option<Agent>) -> Result<Cno> {
@@ -115,7 +91,7 @@ impl Ia {
                 .with_source(source)
         })?;
         let cno = Cno(Arc::new(CnoInner {
-            id: crate::next_id(),
+            id: crate::base::id::next_id(),
             ia: self.inner.id,
             owner: Arc::downgrade(&self.inner),
             fork: ForkGuard::new(),
@@ -124,7 +100,7 @@ impl Ia {
             fd,
             state: Mutex::new(State { agent, ..State::default() }),
         }));
-        self.inner.objects.lock().cnos.insert(cno.id(), cno.clone());
+        self.inner.objects.lock().of::<Cno>().insert(cno.id(), cno.clone());
         Ok(cno)
     }
 }
@@ -176,7 +152,8 @@ impl Cno {
         };
         let _waiter = Waiter(&self.0);
         let deadline = timeout.duration().and_then(|duration| start.checked_add(duration));
-        let spin_until = start + ia.as_ref().map_or(std::time::Duration::ZERO, |ia| ia.spin);
+        // `None`: for longer than the clock goes.
+        let spin_until = start.checked_add(ia.as_ref().map_or(std::time::Duration::ZERO, |ia| ia.spin));
         loop {
             self.0.look(ia.as_ref());
             {
@@ -192,7 +169,7 @@ impl Cno {
             if deadline.is_some_and(|deadline| now >= deadline) {
                 return Err(TIME_UP);
             }
-            if now < spin_until {
+            if spin_until.is_none_or(|until| now < until) {
                 std::thread::yield_now();
             } else {
                 self.0.sleep(deadline.map(|deadline| deadline - now))?;
@@ -244,7 +221,7 @@ impl Cno {
         drop(state);
         drop(agent);
         if let Some(ia) = self.0.owner.upgrade() {
-            ia.objects.lock().cnos.remove(&self.0.id);
+            ia.objects.lock().of::<Cno>().remove(&self.0.id);
         }
         Ok(())
     }
@@ -311,8 +288,8 @@ impl CnoInner {
         }
     }
 
-    pub(crate) fn attach(&self, evd: &Arc<EvdInner>) {
-        self.state.lock().evds.push((evd.id, Arc::downgrade(evd)));
+    pub(crate) fn attach(&self, evd: ObjectId, dispatcher: Weak<dyn Dispatcher>) {
+        self.state.lock().evds.push((evd, dispatcher));
     }
 
     /// `freed`: the dispatcher is gone; with the last one all who wait are sent away.
@@ -340,10 +317,10 @@ impl CnoInner {
         }
     }
 
-    /// Finds what the provider has and nobody has taken yet.
+    /// Finds completions and events that only the provider knows of.
     fn look(&self, ia: Option<&Arc<IaInner>>) {
         if let Some(ia) = ia {
-            crate::progress::help(ia);
+            crate::adapter::driver::help(ia);
         }
         let evds: Vec<_> = {
             let state = self.state.lock();

@@ -12,51 +12,40 @@
 //!
 //! # Handles
 //! [`Evd`], [`Ep`] and the others are cheap clones of one object. Freeing an object makes every clone invalid: later
-//! calls return `DAT_INVALID_HANDLE` (contract R-3). All are `Send` and `Sync`, and every call is thread-safe
+//! calls return `DAT_INVALID_HANDLE` (spec: common, R-3). All are `Send` and `Sync`, and every call is thread-safe
 //! (`is_thread_safe` is TRUE). Dropping a handle frees nothing, except [`Ia`]: dropping it closes abruptly.
 //!
 //! # Lock order
 //! Endpoint control, endpoint post, event dispatcher. What is found under a dispatcher's lock but needs an endpoint's
-//! (a failed transfer, a finished drain) is carried out as a [`sequel::Sequel`] and done after the lock is gone.
+//! (a failed transfer, a finished drain) is a `Deferred`, handled after the lock is gone.
+//!
+//! # Folders
+//! `base`, `adapter`, `memory`, `srq` and `cno`, `evd`, `ep`, `rmr` and `service_point`, `open`: each needs only those
+//! before it.
 #![forbid(unsafe_code)]
 
-mod async_evd;
-mod attributes;
+mod adapter;
+mod base;
 mod cno;
-mod context;
-mod counters;
-mod cr;
 mod ep;
-mod error;
 mod evd;
-mod ia;
-mod life;
-mod lmr;
-mod lock;
-mod progress;
-mod pz;
+mod memory;
+mod open;
 mod rmr;
-mod sequel;
 mod service_point;
-mod shared_memory;
 mod srq;
-mod status_map;
 
-pub use async_evd::AsyncEvd;
-pub use cno::{Agent, Cno, CnoParam, CnoProxy};
-pub use cr::{Cr, CrParam};
+pub use adapter::{Ia, IaOptions, Rules};
+pub use base::agent::Agent;
+pub use base::states;
+pub use cno::{Cno, CnoParam, CnoProxy};
 pub use dat_plugin::host::{Device, Memory, Plugin};
-pub use ep::{ConnectOptions, Ep, EpMask, EpModify, EpParam, EpRecvParam, EpStatus, Posting, states};
+pub use ep::{
+    ConnectOptions, Ep, EpMask, EpModify, EpParam, EpRecvParam, EpStatus, PostNumber, Posting, Transfer,
+};
 pub use evd::{Evd, EvdParam, WaitError};
-pub use ia::{Ia, IaOptions};
-pub use lmr::{Lmr, LmrParam, Origin, Region};
-pub use pz::Pz;
+pub use memory::{ExclusiveLmr, Lmr, LmrParam, Origin, Pz, Region};
+pub use open::AsyncEvd;
 pub use rmr::{Rmr, RmrParam};
-pub use service_point::{Csp, CspParam, Psp, PspParam, Rsp, RspParam};
-pub use srq::{Srq, SrqParam};
-
-/// The next object id of this process.
-fn next_id() -> dat_types::ObjectId {
-    static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
-    dat_types::ObjectId(NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed))
-}
+pub use service_point::{Cr, CrParam, Csp, CspParam, Psp, PspParam, Rsp, RspParam};
+pub use srq::{Srq, SrqParam, SrqPostNumber};

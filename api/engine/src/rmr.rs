@@ -1,5 +1,5 @@
-//! Remote memory regions: memory windows, which give peers a part of a memory region and take it back (contract
-//! section 8).
+//! Remote memory regions: memory windows, which give peers a part of a memory region and take it back (spec:
+//! memory).
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use dat_types::{
 };
 use parking_lot::Mutex;
 
-use crate::context::{Context, object_calls};
-use crate::ep::{Ep, span_error};
-use crate::error;
-use crate::ia::{Ia, IaInner};
-use crate::life::{Kind, Life};
-use crate::lmr::{BoundRef, Lmr};
-use crate::pz::{Pz, PzRef};
-use crate::status_map;
+use crate::adapter::inner::{Ia, IaInner};
+use crate::adapter::object::{Kind, Life};
+use crate::base::context::{Context, object_calls};
+use crate::base::segments::segment_error;
+use crate::base::{error, status_map};
+use crate::ep::inner::Ep;
+use crate::memory::lmr::{BoundRef, Lmr};
+use crate::memory::pz::{Pz, PzRef};
 
 /// A memory window.
 #[derive(Clone)]
@@ -67,7 +67,7 @@ impl Ia {
         }
         let mut objects = self.inner.objects.lock();
         let max = device.attr().max_windows;
-        if objects.rmrs.len() >= max as usize {
+        if objects.of::<Rmr>().len() >= max as usize {
             let message = format!("the IA has at most {max} memory windows; free one first");
             return Err(error::resources(CALL, Subtype::ResourceMemoryRegion, message));
         }
@@ -79,7 +79,7 @@ impl Ia {
             window: Mutex::new(Some(window)),
             bound: Mutex::new(None),
         }));
-        objects.rmrs.insert(rmr.0.life.id, rmr.clone());
+        objects.of::<Rmr>().insert(rmr.0.life.id, rmr.clone());
         self.inner.count(dat_types::IaCounter::RmrCreate);
         Ok(rmr)
     }
@@ -175,7 +175,7 @@ impl Rmr {
             }
         }
         let segment = ia.spans.segment(lmr.context(), address, length, self.0.domain, needed);
-        Ok((segment.map_err(|error| span_error(CALL, error))?, lmr.clone()))
+        Ok((segment.map_err(|error| segment_error(CALL, error))?, lmr.clone()))
     }
 
     /// `dat_rmr_query`.
@@ -205,7 +205,7 @@ impl Rmr {
         }
     }
 
-    /// `false`: somebody else did.
+    /// `false`: it was ended before.
     pub(crate) fn kill(&self) -> bool {
         if !self.0.life.end() {
             return false;
@@ -215,7 +215,7 @@ impl Rmr {
         let bound = self.0.bound.lock().take();
         if let Some(ia) = self.0.life.owner.upgrade() {
             ia.rebound(self, bound.map(|bound| bound.context), 0);
-            ia.objects.lock().rmrs.remove(&self.0.life.id);
+            ia.objects.lock().of::<Rmr>().remove(&self.0.life.id);
             ia.count(dat_types::IaCounter::RmrFree);
         }
         true
@@ -239,22 +239,32 @@ object_calls!(Rmr, Rmr);
 const REMOTE: Privileges =
     Privileges::REMOTE_READ.union(Privileges::REMOTE_WRITE).union(Privileges::REMOTE_ATOMIC);
 
+/// A bound window as it is found by its context.
+struct ByContext(Rmr);
+
+impl ByContext {
+    fn key(context: u32) -> ObjectId {
+        ObjectId(context.into())
+    }
+}
+
 impl IaInner {
     /// Windows are found by their context, for the operations that name one.
     fn rebound(&self, rmr: &Rmr, old: Option<u32>, new: u32) {
-        let mut windows = self.windows.lock();
+        let mut objects = self.objects.lock();
+        let windows = objects.of::<ByContext>();
         if let Some(old) = old {
-            windows.remove(&old);
+            windows.remove(&ByContext::key(old));
         }
         if new != 0 {
-            windows.insert(new, rmr.clone());
+            windows.insert(ByContext::key(new), ByContext(rmr.clone()));
         }
     }
 
     /// A message ended the window of this context.
     pub(crate) fn window_ended(&self, context: u32) {
-        let rmr = self.windows.lock().remove(&context);
-        if let Some(rmr) = rmr {
+        let rmr = self.objects.lock().of::<ByContext>().remove(&ByContext::key(context));
+        if let Some(ByContext(rmr)) = rmr {
             rmr.invalidated(context);
         }
     }
@@ -267,11 +277,12 @@ impl IaInner {
         domain: Option<u32>,
     ) -> Result<LmrTriplet> {
         let violation = |message| Error::fixed(call, ReturnType::PrivilegesViolation, Subtype::None, message);
-        let rmr = self.windows.lock().get(&sink.context).cloned();
+        let key = ByContext::key(sink.context);
+        let rmr = self.objects.lock().of::<ByContext>().get(&key).map(|known| known.0.clone());
         let rmr =
             rmr.ok_or_else(|| violation("the local context names no bound memory window of this IA"))?;
         if Some(rmr.0.domain) != domain {
-            let (kind, subtype) = crate::pz::ZONE_MISMATCH;
+            let (kind, subtype) = crate::base::segments::ZONE_MISMATCH;
             return Err(Error::fixed(call, kind, subtype, "the window is of another protection zone"));
         }
         let bound = rmr.0.bound.lock();

@@ -1,4 +1,4 @@
-//! Shared receive queues (contract section 9).
+//! Shared receive queues (spec: shared_receive).
 
 use std::sync::Arc;
 
@@ -7,15 +7,15 @@ use dat_plugin::host::{self, SpanTable};
 use dat_plugin::{Access, Caps, PostFlag, Segment, Status};
 use dat_types::{Error, LmrTriplet, ObjectId, Result, ReturnType, SrqAttr, Subtype};
 
-use crate::context::{Context, object_calls};
-use crate::ep::{EpInner, MAX_IOV, span_error};
-use crate::error;
-use crate::ia::Ia;
-use crate::life::{Kind, Life};
-use crate::lock::Lock;
-use crate::pz::{Pz, PzRef};
-use crate::sequel::{self, Sequels};
-use crate::status_map;
+use crate::adapter::inner::Ia;
+use crate::adapter::object::{Kind, Life};
+use crate::base::context::{Context, object_calls};
+use crate::base::deferred::{DeferredList, Endpoint};
+use crate::base::lock::Lock;
+use crate::base::segments::{MAX_IOV, segment_error};
+use crate::base::{deferred, error, status_map};
+use crate::memory::lmr::ExclusiveLmr;
+use crate::memory::pz::{Pz, PzRef};
 
 /// A shared receive queue: receives for several endpoints.
 #[derive(Clone)]
@@ -27,24 +27,40 @@ pub(crate) struct SrqInner {
     domain: u32,
     max_iov: u32,
     pz: parking_lot::Mutex<Option<PzRef>>,
-    side: Lock<Side>,
+    receives: Lock<Receives>,
 }
 
 const KIND: Kind = Kind { handle: Subtype::HandleSrq, name: "shared receive queue" };
 
 /// What posting, completing and reaping look at.
-struct Side {
+struct Receives {
     queue: Option<Arc<host::Srq>>,
-    /// Cookies by token; a token is free once its receive was taken.
-    cookies: Vec<u64>,
-    live: Vec<bool>,
+    /// Receives by token; a token is free once its receive was taken.
+    posts: Vec<Posted>,
     free: Vec<u32>,
+    /// Number of the next receive.
+    next: u64,
     limit: u32,
     low_watermark: u32,
     /// Posted, not yet taken by an endpoint.
     available: u32,
     /// Taken and completed, the event not yet handed to the consumer.
     unreaped: u32,
+}
+
+/// A receive in the queue, or the one before it of the same token.
+#[derive(Clone, Copy, Default)]
+struct Posted {
+    cookie: u64,
+    number: u64,
+    live: bool,
+}
+
+/// Names a receive for [`Srq::has_completed`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SrqPostNumber {
+    token: u32,
+    number: u64,
 }
 
 /// What `dat_srq_query` tells.
@@ -67,7 +83,7 @@ pub(crate) struct Unreaped(Arc<SrqInner>);
 
 impl Drop for Unreaped {
     fn drop(&mut self) {
-        self.0.side.lock().unreaped -= 1;
+        self.0.receives.lock().unreaped -= 1;
     }
 }
 
@@ -92,12 +108,12 @@ impl Ia {
             }
         }
         if attr.low_watermark != 0 {
-            let message = "a new queue has low_watermark 0; set it once there are receives in it (D-18)";
+            let message = "a new queue has low_watermark 0; set it once there are receives in it";
             return Err(error::parameter(CALL, Subtype::Arg3, message));
         }
         let life = Life::new(KIND, &self.inner);
         let mut objects = self.inner.objects.lock();
-        if objects.srqs.len() >= offered.max_srqs as usize {
+        if objects.of::<Srq>().len() >= offered.max_srqs as usize {
             let message = format!("the IA has at most {} shared receive queues", offered.max_srqs);
             return Err(error::resources(CALL, Subtype::ResourceSrq, message));
         }
@@ -115,9 +131,9 @@ impl Ia {
             domain: pz.0.domain,
             max_iov: attr.max_recv_iov,
             pz: parking_lot::Mutex::new(Some(PzRef::new(pz))),
-            side: Lock::new(Side::new(queue, attr.max_recv_dtos)),
+            receives: Lock::new(Receives::new(queue, attr.max_recv_dtos)),
         }));
-        objects.srqs.insert(srq.id(), srq.clone());
+        objects.of::<Srq>().insert(srq.id(), srq.clone());
         self.inner.count(dat_types::IaCounter::SrqCreate);
         Ok(srq)
     }
@@ -131,6 +147,22 @@ impl Srq {
 
     /// `dat_srq_post_recv`. The completion arrives at the endpoint that takes the receive.
     pub fn post_recv(&self, iov: &[LmrTriplet], cookie: u64) -> Result<()> {
+        self.post(iov, cookie, Access::LOCAL_WRITE).map(drop)
+    }
+
+    /// Posts the first `length` bytes of a region that has one owner, see [`ExclusiveLmr`].
+    pub fn post_exclusive(&self, region: &ExclusiveLmr, length: u32, cookie: u64) -> Result<SrqPostNumber> {
+        self.post(&[region.triplet(0, length)], cookie, Access::LOCAL_WRITE | ExclusiveLmr::ACCESS)
+    }
+
+    /// Whether a receive has completed: from then on the provider does not touch its memory.
+    pub fn has_completed(&self, post: SrqPostNumber) -> bool {
+        let receives = self.0.receives.lock();
+        let known = receives.posts.get(post.token as usize);
+        known.is_some_and(|known| known.number != post.number || !known.live)
+    }
+
+    fn post(&self, iov: &[LmrTriplet], cookie: u64, access: Access) -> Result<SrqPostNumber> {
         const CALL: &str = "dat_srq_post_recv";
         let srq = &*self.0;
         srq.life.check_fork(CALL)?;
@@ -142,32 +174,34 @@ impl Srq {
         let mut total = 0;
         for triplet in iov.iter().filter(|triplet| triplet.length > 0) {
             let LmrTriplet { address, length, context } = *triplet;
-            let segment = srq.spans.segment(context, address, length, srq.domain, Access::LOCAL_WRITE);
+            let segment = srq.spans.segment(context, address, length, srq.domain, access);
             // The number of segments was checked against a limit that is at most the capacity.
-            let _ = segments.try_push(segment.map_err(|error| self.or_gone(CALL, span_error(CALL, error)))?);
+            let _ =
+                segments.try_push(segment.map_err(|error| self.or_gone(CALL, segment_error(CALL, error)))?);
             total += u64::from(length);
         }
-        let mut side = srq.side.lock();
-        let Some(queue) = side.queue.clone() else { return Err(srq.life.gone(CALL)) };
-        if side.outstanding() >= side.limit {
+        let mut receives = srq.receives.lock();
+        let Some(queue) = receives.queue.clone() else { return Err(srq.life.gone(CALL)) };
+        if receives.outstanding() >= receives.limit {
             return Err(full(CALL));
         }
-        let Some(token) = side.free.pop() else { return Err(full(CALL)) };
-        side.cookies[token as usize] = cookie;
-        side.live[token as usize] = true;
-        side.available += 1;
+        let Some(token) = receives.free.pop() else { return Err(full(CALL)) };
+        let number = receives.next;
+        receives.next += 1;
+        receives.posts[token as usize] = Posted { cookie, number, live: true };
+        receives.available += 1;
         let status = queue.post_recv(PostFlag::NONE, token.into(), &segments, total);
         if status.0 < 0 {
-            side.take_back(token);
+            receives.take_back(token);
             return Err(refused(CALL, status));
         }
-        Ok(())
+        Ok(SrqPostNumber { token, number })
     }
 
-    /// Of a call on a queue that was freed nothing else is wrong.
+    /// A queue that was freed is the first thing to report.
     #[cold]
     fn or_gone(&self, call: &'static str, error: Error) -> Error {
-        match self.0.side.lock().queue {
+        match self.0.receives.lock().queue {
             Some(_) => error,
             None => self.0.life.gone(call),
         }
@@ -179,17 +213,17 @@ impl Srq {
         self.checked(CALL)?;
         let pz = self.0.pz.lock().as_ref().map(|pz| pz.0.clone()).ok_or_else(|| self.0.life.gone(CALL))?;
         self.0.look();
-        let side = self.0.side.lock();
+        let receives = self.0.receives.lock();
         Ok(SrqParam {
             ia: self.0.life.ia,
             pz,
             attr: SrqAttr {
-                max_recv_dtos: side.limit,
+                max_recv_dtos: receives.limit,
                 max_recv_iov: self.0.max_iov,
-                low_watermark: side.low_watermark,
+                low_watermark: receives.low_watermark,
             },
-            available: side.available,
-            outstanding: side.outstanding(),
+            available: receives.available,
+            outstanding: receives.outstanding(),
         })
     }
 
@@ -204,17 +238,17 @@ impl Srq {
             return Err(error::parameter(CALL, Subtype::Arg2, message));
         }
         self.0.look();
-        let mut side = self.0.side.lock();
-        let (outstanding, low) = (side.outstanding(), side.low_watermark);
+        let mut receives = self.0.receives.lock();
+        let (outstanding, low) = (receives.outstanding(), receives.low_watermark);
         if max_recv_dtos < outstanding || max_recv_dtos < low {
             let message = format!("{outstanding} receives are outstanding and the low watermark is {low}");
             return Err(error::state(CALL, Subtype::SrqInUse, message));
         }
-        let Some(queue) = side.queue.clone() else { return Err(self.0.life.gone(CALL)) };
+        let Some(queue) = receives.queue.clone() else { return Err(self.0.life.gone(CALL)) };
         match queue.resize(max_recv_dtos) {
             status if status.0 < 0 => Err(refused(CALL, status)),
             _ => {
-                side.resize(max_recv_dtos);
+                receives.resize(max_recv_dtos);
                 Ok(())
             }
         }
@@ -225,13 +259,13 @@ impl Srq {
     pub fn set_low_watermark(&self, low_watermark: u32) -> Result<()> {
         const CALL: &str = "dat_srq_set_lw";
         self.checked(CALL)?;
-        let mut side = self.0.side.lock();
-        if low_watermark > side.limit {
-            let message = format!("a mark of {low_watermark}; the queue holds {}", side.limit);
+        let mut receives = self.0.receives.lock();
+        if low_watermark > receives.limit {
+            let message = format!("a mark of {low_watermark}; the queue holds {}", receives.limit);
             return Err(error::parameter(CALL, Subtype::Arg2, message));
         }
-        let Some(queue) = side.queue.clone() else { return Err(self.0.life.gone(CALL)) };
-        side.low_watermark = low_watermark;
+        let Some(queue) = receives.queue.clone() else { return Err(self.0.life.gone(CALL)) };
+        receives.low_watermark = low_watermark;
         match queue.arm(low_watermark) {
             status if status.0 < 0 => Err(refused(CALL, status)),
             _ => Ok(()),
@@ -244,14 +278,14 @@ impl Srq {
         self.checked(CALL)?;
         let Some(ia) = self.0.life.owner.upgrade() else { return Err(self.0.life.gone(CALL)) };
         let mut objects = ia.objects.lock();
-        let users = objects.eps.values().filter(|ep| ep.uses(self)).count();
+        let users = objects.eps.values().filter(|ep| ep.uses(self.id())).count();
         if users > 0 {
             let message =
                 format!("{users} endpoints use shared receive queue {}; free them first", self.0.life.id);
             return Err(error::state(CALL, Subtype::SrqInUse, message));
         }
         // Of two threads that free it, one does.
-        if objects.srqs.remove(&self.0.life.id).is_none() {
+        if objects.of::<Srq>().remove(&self.0.life.id).is_none() {
             return Err(self.0.life.gone(CALL));
         }
         ia.count(dat_types::IaCounter::SrqFree);
@@ -262,7 +296,7 @@ impl Srq {
 
     pub(crate) fn kill(&self) {
         if self.0.life.end() {
-            drop(self.0.side.lock().queue.take());
+            drop(self.0.receives.lock().queue.take());
             self.0.pz.lock().take();
         }
     }
@@ -274,7 +308,7 @@ impl Srq {
 
     /// The most receives that can be outstanding.
     pub(crate) fn limit(&self) -> u32 {
-        self.0.side.lock().limit
+        self.0.receives.lock().limit
     }
 
     /// The most segments of a receive.
@@ -283,7 +317,7 @@ impl Srq {
     }
 
     pub(crate) fn queue(&self) -> Option<Arc<host::Srq>> {
-        self.0.side.lock().queue.clone()
+        self.0.receives.lock().queue.clone()
     }
 
     fn checked(&self, call: &'static str) -> Result<&Context> {
@@ -296,41 +330,41 @@ object_calls!(Srq, Srq);
 impl SrqInner {
     /// A receive was taken: its cookie, and what keeps it outstanding. `None`: there is none of this token.
     pub(crate) fn complete(self: &Arc<SrqInner>, token: u64) -> Option<(u64, Unreaped)> {
-        let mut side = self.side.lock();
-        let index = usize::try_from(token).ok().filter(|index| side.live.get(*index) == Some(&true))?;
-        let cookie = side.cookies[index];
-        side.take_back(index as u32);
-        side.unreaped += 1;
-        drop(side);
+        let mut receives = self.receives.lock();
+        let index = usize::try_from(token).ok()?;
+        let cookie = receives.posts.get(index).filter(|posted| posted.live)?.cookie;
+        receives.take_back(index as u32);
+        receives.unreaped += 1;
+        drop(receives);
         Some((cookie, Unreaped(self.clone())))
     }
 
     /// Takes completions the provider has, so that what was taken counts as such.
     fn look(self: &Arc<SrqInner>) {
         let Some(ia) = self.life.owner.upgrade() else { return };
-        let eps: Vec<Arc<EpInner>> = ia.objects.lock().eps.values().cloned().collect();
-        let mut sequels = Sequels::new();
-        for ep in eps.iter().filter(|ep| ep.uses(&Srq(self.clone()))) {
-            ep.take_receives(&mut sequels);
+        let eps: Vec<Arc<dyn Endpoint>> = ia.objects.lock().eps.values().cloned().collect();
+        let mut deferred = DeferredList::new();
+        for ep in eps.iter().filter(|ep| ep.uses(self.life.id)) {
+            ep.take_receives(&mut deferred);
         }
-        sequel::perform(sequels);
+        deferred::run(deferred);
     }
 }
 
-impl Side {
-    fn new(queue: host::Srq, limit: u32) -> Side {
-        let mut side = Side {
+impl Receives {
+    fn new(queue: host::Srq, limit: u32) -> Receives {
+        let mut receives = Receives {
             queue: Some(Arc::new(queue)),
-            cookies: Vec::new(),
-            live: Vec::new(),
+            posts: Vec::new(),
             free: Vec::new(),
+            next: 0,
             limit: 0,
             low_watermark: 0,
             available: 0,
             unreaped: 0,
         };
-        side.resize(limit);
-        side
+        receives.resize(limit);
+        receives
     }
 
     fn outstanding(&self) -> u32 {
@@ -340,15 +374,14 @@ impl Side {
     /// Tokens are never taken away: with a smaller limit some are just not used at a time.
     fn resize(&mut self, limit: u32) {
         self.limit = limit;
-        let known = self.cookies.len() as u32;
+        let known = self.posts.len() as u32;
         self.free.extend((known..limit).rev());
-        self.cookies.resize(self.cookies.len().max(limit as usize), 0);
-        self.live.resize(self.cookies.len(), false);
+        self.posts.resize(self.posts.len().max(limit as usize), Posted::default());
     }
 
     /// The token's receive is no longer in the queue.
     fn take_back(&mut self, token: u32) {
-        self.live[token as usize] = false;
+        self.posts[token as usize].live = false;
         self.free.push(token);
         self.available -= 1;
     }

@@ -12,7 +12,7 @@ use dat_types::{
     CloseFlags, Comm, CompletionFlags, ConnectionKind, EvdFlags, HandleType, LmrCookie, LmrTriplet, MemTypes,
     Privileges, PspFlags, Result, ReturnType, SrqAttr, Subtype, Timeout, VaType,
 };
-use support::{LONG, Side, connected, device, domain};
+use support::{LONG, Node, connected, device, domain};
 
 fn open(name: &str, async_evd: AsyncEvd) -> Result<Ia> {
     Ia::open_with(device(&domain()), name, "test 1.2", IaOptions::default(), async_evd)
@@ -70,10 +70,10 @@ fn an_abrupt_close_closes_the_device_whatever_handles_are_left() {
     let opened = || Arc::strong_count(&below) - 1;
     assert_eq!(opened(), 0);
     let ia = Ia::open(Device::of(below.clone()).unwrap(), "handles", "0", IaOptions::default()).unwrap();
-    let mut a = Side::of(Arc::new(ia));
+    let mut a = Node::of(Arc::new(ia));
     a.lmr.free().unwrap();
     a.lmr = a.ia.lmr_create(&a.pz, Memory::heap(4096), Privileges::ALL).unwrap();
-    let (listening, b) = (a.ia.psp_create_any(&a.conn, PspFlags::Consumer).unwrap(), Side::new());
+    let (listening, b) = (a.ia.psp_create_any(&a.conn, PspFlags::Consumer).unwrap(), Node::new());
     a.ep.post_recv(&[a.lmr.triplet(0, 8)], 1, CompletionFlags::empty()).unwrap();
     b.connect(listening.conn_qual());
     a.request().0.accept(Some(&a.ep), b"").unwrap();
@@ -95,7 +95,7 @@ fn an_abrupt_close_closes_the_device_whatever_handles_are_left() {
 
 #[test]
 fn attributes_are_complete_and_consistent() {
-    let side = Side::new();
+    let side = Node::new();
     let (ia, provider) = (side.ia.query().unwrap(), side.ia.provider_query().unwrap());
     assert!(provider.max_private_data_size >= 64);
     assert_eq!(256 % provider.optimal_buffer_alignment, 0);
@@ -118,7 +118,7 @@ fn attributes_are_complete_and_consistent() {
 /// Every pair of kinds may share a dispatcher, says the attribute; so may all sets of them.
 #[test]
 fn any_kinds_of_events_may_share_a_dispatcher() {
-    let side = Side::new();
+    let side = Node::new();
     for set in 1..1u32 << EvdFlags::STREAMS.len() {
         let kinds = EvdFlags::STREAMS.iter().enumerate().filter(|(index, _)| set & 1 << index != 0);
         let flags = kinds.fold(EvdFlags::empty(), |flags, (_, kind)| flags | *kind);
@@ -153,11 +153,11 @@ fn a_dispatcher_that_takes_asynchronous_errors_has_no_modes() {
     create().unwrap();
 }
 
-/// Each row of the contract's table of dependencies (section 1.2): refused, with this subtype, until what depends on it
+/// Each row of the table of dependencies (spec: common): refused, with this subtype, until what depends on it
 /// is gone.
 #[test]
 fn what_is_depended_on_cannot_be_freed() {
-    let side = Side::new();
+    let side = Node::new();
     let ia = &side.ia;
     fn refused(call: Result<()>, subtype: Subtype) {
         let error = call.unwrap_err();
@@ -348,7 +348,7 @@ fn a_region_over_a_region_has_zone_and_rights_of_its_own_and_outlives_it() {
 
 #[test]
 fn regions_are_refused_for_what_is_wrong_with_them() {
-    let side = Side::new();
+    let side = Node::new();
     let create = |region, rights, va_type| {
         side.ia.lmr_create_from(region, &side.pz, rights, va_type).map(|_| ()).unwrap_err().kind()
     };
@@ -383,7 +383,7 @@ fn shared_memory_is_named_by_its_cookie() {
     let (a, b) = connected(7221);
     let [mut name, mut longer] = [[1; 40], [1; 40]];
     (name[39], longer[39]) = (1, 2);
-    let share = |side: &Side, file, name| {
+    let share = |side: &Node, file, name| {
         let region = Region::Shared(shared_page(file), LmrCookie(name));
         side.ia.lmr_create_from(region, &side.pz, Privileges::ALL, VaType::Virtual)
     };
@@ -408,7 +408,7 @@ fn shared_memory_is_named_by_its_cookie() {
 
 #[test]
 fn synchronising_checks_the_ranges() {
-    let side = Side::new();
+    let side = Node::new();
     let other = side.ia.pz_create().unwrap();
     let second = side.ia.lmr_create(&other, side.ia.alloc(64).unwrap(), Privileges::empty()).unwrap();
     let fine = [side.lmr.triplet(8, 8), second.triplet(0, 64), LmrTriplet::default()];
@@ -424,4 +424,18 @@ fn synchronising_checks_the_ranges() {
     second.free().unwrap();
     let freed = side.ia.lmr_sync_rdma_read(&[second.triplet(0, 8)]).unwrap_err();
     assert_eq!(freed.kind(), ReturnType::InvalidParameter);
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "70,000 registrations take too long there")]
+fn a_context_does_not_come_back_soon() {
+    let ia = open("contexts", AsyncEvd::Own).unwrap();
+    let pz = ia.pz_create().unwrap();
+    let memory = Memory::heap(8);
+    let mut seen = std::collections::HashSet::new();
+    for round in 0..70_000 {
+        let lmr = ia.lmr_create(&pz, memory.clone(), Privileges::ALL).unwrap();
+        assert!(seen.insert(lmr.context()), "round {round}: {:#x}", lmr.context());
+        lmr.free().unwrap();
+    }
 }

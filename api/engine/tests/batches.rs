@@ -7,12 +7,12 @@ use dat_types::{
     CloseFlags, CompletionFlags, ConnectionKind, DtoCompletion, DtoOperation, DtoStatus, EpCounter, EventData,
 };
 
-use support::{LONG, Side, connected};
+use support::{LONG, Node, connected};
 
 const NONE: CompletionFlags = CompletionFlags::empty();
 
 /// Takes `count` completions, by turns of `room`; one by one when that is 0.
-fn take(side: &Side, count: usize, room: usize) -> Vec<DtoCompletion> {
+fn take(side: &Node, count: usize, room: usize) -> Vec<DtoCompletion> {
     let deadline = std::time::Instant::now() + LONG.duration().unwrap();
     let mut all = Vec::new();
     let mut some = Vec::with_capacity(room);

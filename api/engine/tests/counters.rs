@@ -3,14 +3,14 @@
 mod support;
 
 use dat_types::{CloseFlags, CompletionFlags, ConnectionKind, EpCounter, EvdCounter, IaCounter, ReturnType};
-use support::{SHORT, Side, connected};
+use support::{Node, SHORT, connected};
 
 const NONE: CompletionFlags = CompletionFlags::empty();
 
 #[test]
 fn an_endpoint_counts_what_is_posted_and_received() {
     let (a, b) = connected(7401);
-    let count = |side: &Side, counter: EpCounter| side.ep.counters(false).unwrap()[counter as usize];
+    let count = |side: &Node, counter: EpCounter| side.ep.counters(false).unwrap()[counter as usize];
     for cookie in 0..4 {
         b.ep.post_recv(&[b.lmr.triplet(0, 100)], cookie, NONE).unwrap();
     }
@@ -92,7 +92,7 @@ fn a_dispatcher_counts_who_asks_it() {
 #[test]
 fn an_adapter_counts_objects_and_connections() {
     let (a, b) = connected(7403);
-    let count = |side: &Side, counter: IaCounter| side.ia.counters(false).unwrap()[counter as usize];
+    let count = |side: &Node, counter: IaCounter| side.ia.counters(false).unwrap()[counter as usize];
     for (counter, value) in [
         (IaCounter::PzCreate, 1),
         (IaCounter::LmrCreate, 1),

@@ -10,7 +10,7 @@ use dat_types::{
 const LONG: Timeout = Timeout::from_millis(20_000);
 const NONE: CompletionFlags = CompletionFlags::empty();
 
-struct Side {
+struct Node {
     ia: Ia,
     pz: Pz,
     dto: Evd,
@@ -20,8 +20,8 @@ struct Side {
     srq: Option<Srq>,
 }
 
-impl Side {
-    fn new(shared: bool, attr: EpAttr) -> Side {
+impl Node {
+    fn new(shared: bool, attr: EpAttr) -> Node {
         let device = Plugin::of::<dat_loopback::Loopback>().open(&Config::default()).unwrap();
         let ia = Ia::open(device, "loopback0", "0", IaOptions::default()).unwrap();
         let pz = ia.pz_create().unwrap();
@@ -36,7 +36,7 @@ impl Side {
             Some(srq) => ia.ep_create_with_srq(Some(&pz), evds.0, evds.1, evds.2, srq, &attr).unwrap(),
             None => ia.ep_create(Some(&pz), evds.0, evds.1, evds.2, Some(&attr)).unwrap(),
         };
-        Side { ia, pz, dto, conn, lmr, ep, srq }
+        Node { ia, pz, dto, conn, lmr, ep, srq }
     }
 
     fn event(&self, evd: &Evd) -> Event {
@@ -64,7 +64,7 @@ impl Side {
     }
 }
 
-fn join(a: &Side, b: &Side) -> Psp {
+fn join(a: &Node, b: &Node) -> Psp {
     let psp = b.ia.psp_create_any(&b.conn, PspFlags::Consumer).unwrap();
     let address = b.ia.query().unwrap().address;
     a.ep.connect(&ConnectOptions {
@@ -81,14 +81,14 @@ fn join(a: &Side, b: &Side) -> Psp {
     psp
 }
 
-fn connected(shared: bool) -> (Side, Side) {
-    let (a, b) = (Side::new(false, EpAttr::default()), Side::new(shared, EpAttr::default()));
+fn connected(shared: bool) -> (Node, Node) {
+    let (a, b) = (Node::new(false, EpAttr::default()), Node::new(shared, EpAttr::default()));
     join(&a, &b);
     (a, b)
 }
 
-fn connected_with(attr: EpAttr) -> (Side, Side) {
-    let (a, b) = (Side::new(false, attr), Side::new(false, EpAttr::default()));
+fn connected_with(attr: EpAttr) -> (Node, Node) {
+    let (a, b) = (Node::new(false, attr), Node::new(false, EpAttr::default()));
     join(&a, &b);
     (a, b)
 }
@@ -123,7 +123,7 @@ fn a_shared_queue_counts_what_is_taken_and_what_is_seen() {
 fn segments_of_shared_receives_are_those_of_the_queue() {
     for max_recv_iov in [0, 1, u32::MAX] {
         let attr = EpAttr { max_recv_iov, ..EpAttr::default() };
-        let (a, b) = (Side::new(false, EpAttr::default()), Side::new(true, attr));
+        let (a, b) = (Node::new(false, EpAttr::default()), Node::new(true, attr));
         assert_eq!(b.ep.query().unwrap().attr.max_recv_iov, max_recv_iov);
         let _psp = join(&a, &b);
         let two = [b.lmr.triplet(0, 3), b.lmr.triplet(100, 3)];
@@ -132,7 +132,7 @@ fn segments_of_shared_receives_are_those_of_the_queue() {
         let recv = b.dto();
         assert_eq!((recv.status, recv.cookie, recv.length), (DtoStatus::Success, 7, 5));
     }
-    let side = Side::new(false, EpAttr::default());
+    let side = Node::new(false, EpAttr::default());
     let attr = EpAttr { max_recv_iov: 0, ..EpAttr::default() };
     let plain = side.ia.ep_create(Some(&side.pz), Some(&side.dto), None, None, Some(&attr));
     assert_eq!(plain.unwrap_err().kind(), ReturnType::InvalidParameter);
@@ -140,7 +140,7 @@ fn segments_of_shared_receives_are_those_of_the_queue() {
 
 #[test]
 fn a_shared_queue_that_was_freed_is_gone_whatever_else_is_wrong() {
-    let side = Side::new(false, EpAttr::default());
+    let side = Node::new(false, EpAttr::default());
     let attr = SrqAttr { max_recv_dtos: 1, max_recv_iov: 1, low_watermark: 0 };
     let srq = side.ia.srq_create(&side.pz, &attr).unwrap();
     let (good, foreign) = (side.lmr.triplet(0, 8), LmrTriplet { context: 77, address: 1, length: 8 });

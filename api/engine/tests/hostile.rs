@@ -1,4 +1,4 @@
-//! A plugin that lies (`tests/plugins/hostile.c`): whatever it answers, the caller is told precisely, nothing hangs and
+//! A plugin that lies (`tests/plugins/hostile.c`): for each of its answers the caller gets a precise error, nothing hangs and
 //! the adapter closes.
 #![cfg(not(miri))]
 
@@ -114,7 +114,7 @@ impl World {
         }
     }
 
-    /// Closes, and it did not take for ever, whatever the provider did.
+    /// Closes in bounded time with every provider.
     fn close(self) {
         self.ia.close(CloseFlags::Abrupt).expect("closes");
         assert!(self.opened.elapsed() < LONG, "{:?}", self.opened.elapsed());
@@ -202,8 +202,8 @@ fn a_device_that_makes_no_sense_is_refused_with_what_it_said() {
 fn objects_that_make_no_sense_are_internal_errors() {
     let cases = [
         ("null_queue", "it opened a queue and gave a null pointer for it"),
-        ("strange_status", "it answered Status(0x4d), which is neither success nor a failure"),
-        ("strange_failure", "the provider answered Status(0xffffe19f)"),
+        ("strange_status", "it returned Status(0x4d), which is neither success nor a failure"),
+        ("strange_failure", "Status(0xffffe19f)"),
         ("queue_fd", "a queue's descriptor is 987654, which is not open"),
     ];
     for (lie, said) in cases {

@@ -7,17 +7,17 @@ use dat_types::{
     AsyncReason, Comm, CompletionFlags, ConnectionKind, EpAttr, EpState, EventData, PspFlags, Qos,
     ReturnType, ServiceType,
 };
-use support::{LONG, Side};
+use support::{LONG, Node};
 
 /// One endpoint in each state, with all that keeps it there.
 struct States {
     eps: Vec<(EpState, Ep)>,
-    b: Side,
-    _others: Vec<Side>,
+    b: Node,
+    _others: Vec<Node>,
 }
 
 fn states() -> States {
-    let (a, b) = (Side::new(), Side::new());
+    let (a, b) = (Node::new(), Node::new());
     let psp = b.ia.psp_create(7301, &b.conn, PspFlags::Consumer).unwrap();
     let mut eps = vec![(EpState::Unconnected, b.another())];
     let reserved = b.another();
@@ -52,7 +52,7 @@ fn states() -> States {
     for (state, ep) in &list {
         assert_eq!(ep.state(), *state);
     }
-    let mut others: Vec<Side> = eps.into_iter().map(|(_, side)| side).collect();
+    let mut others: Vec<Node> = eps.into_iter().map(|(_, side)| side).collect();
     others.extend([a, asks, asks_too]);
     States { eps: list, b, _others: others }
 }
@@ -128,7 +128,7 @@ fn every_parameter_in_every_state() {
 
 #[test]
 fn values_are_all_taken_or_none() {
-    let side = Side::new();
+    let side = Node::new();
     let before = side.ep.query().unwrap();
     let limits = side.ia.query().unwrap();
     let good = EpAttr { max_recv_dtos: 33, max_request_dtos: 34, ..before.attr.clone() };
@@ -162,7 +162,7 @@ fn values_are_all_taken_or_none() {
         assert_eq!(side.ep.query().unwrap().attr, before.attr);
     }
     // A bad handle inside is a bad parameter.
-    let other = Side::new();
+    let other = Node::new();
     let freed = side.ia.pz_create().unwrap();
     freed.free().unwrap();
     for pz in [other.pz.clone(), freed] {
@@ -184,7 +184,7 @@ fn values_are_all_taken_or_none() {
 
 #[test]
 fn references_move_with_the_parameters() {
-    let side = Side::new();
+    let side = Node::new();
     let pz = side.ia.pz_create().unwrap();
     let dto = side.ia.evd_create(64, dat_types::EvdFlags::DTO).unwrap();
     let new = EpModify {
@@ -213,7 +213,7 @@ fn references_move_with_the_parameters() {
 
 #[test]
 fn an_endpoint_made_for_a_request_needs_its_handles_only() {
-    let (a, b) = (Side::new(), Side::new());
+    let (a, b) = (Node::new(), Node::new());
     b.ia.psp_create(7310, &b.conn, PspFlags::Provider).unwrap();
     a.connect(7310);
     let (cr, _) = b.request();
@@ -239,7 +239,7 @@ fn an_endpoint_made_for_a_request_needs_its_handles_only() {
 
 #[test]
 fn a_communicator_is_judged_when_it_is_used() {
-    let side = Side::new();
+    let side = Node::new();
     let strange = Comm { domain: 27, ..Comm::default() };
     side.ep.modify(EpMask::COMM, &EpModify { comm: strange, ..EpModify::default() }).unwrap();
     assert_eq!(side.ep.query().unwrap().comm, strange);
@@ -249,7 +249,7 @@ fn a_communicator_is_judged_when_it_is_used() {
 
 #[test]
 fn the_soft_high_watermark_is_an_attribute_too() {
-    let side = Side::new();
+    let side = Node::new();
     let new = EpModify { attr: EpAttr { srq_soft_hw: 1, ..EpAttr::default() }, ..EpModify::default() };
     side.ep.modify(EpMask::SRQ_SOFT_HW, &new).unwrap();
     for cookie in 0..3 {
@@ -265,10 +265,10 @@ fn the_soft_high_watermark_is_an_attribute_too() {
     assert!(evd.poll().unwrap().is_none(), "once");
 }
 
-/// What is wrong with a named attribute is said in words.
+/// An error of a named attribute is explained in words.
 #[test]
 fn named_attributes_that_are_refused_are_named() {
-    let side = Side::new();
+    let side = Node::new();
     let set = |pairs: &[(&str, &str)], provider: bool| {
         let list: Vec<_> = pairs.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
         let mut attr = side.ep.query().unwrap().attr;

@@ -1,4 +1,4 @@
-//! Notification objects: what triggers them, who is woken, and how they end.
+//! Notification objects: what triggers them, which waiter wakes, and how they end.
 
 mod support;
 
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use dat_engine::{Agent, Cno, CnoProxy, Evd, Ia};
 use dat_types::{CloseFlags, CompletionFlags, DtoStatus, EpAttr, EvdFlags, ObjectId, ReturnType, Timeout};
-use support::{LONG, SHORT, Side, connected};
+use support::{LONG, Node, SHORT, connected};
 
 fn quiet(cno: &Cno) {
     assert_eq!(cno.wait(SHORT).unwrap_err().kind(), ReturnType::QueueEmpty);
@@ -27,7 +27,7 @@ const SOON: Duration = Duration::from_secs(20);
 
 #[test]
 fn a_notification_triggers_once_for_one_waiter() {
-    let side = Side::new();
+    let side = Node::new();
     let cno = side.ia.cno_create(None).unwrap();
     let [x, y] = [software(&side.ia, &cno), software(&side.ia, &cno)];
     quiet(&cno);
@@ -105,7 +105,7 @@ fn flushes_and_connection_events_trigger_too() {
 
 #[test]
 fn what_is_no_notification_does_not_trigger() {
-    let (a, b) = (Side::new(), Side::new());
+    let (a, b) = (Node::new(), Node::new());
     let attr = EpAttr {
         recv_completion_flags: CompletionFlags::SOLICITED_WAIT,
         max_request_dtos: 0,
@@ -131,7 +131,7 @@ fn what_is_no_notification_does_not_trigger() {
 
 #[test]
 fn a_disabled_dispatcher_and_a_waited_one_do_not_trigger() {
-    let side = Side::new();
+    let side = Node::new();
     let cno = side.ia.cno_create(None).unwrap();
     let evd = software(&side.ia, &cno);
     evd.set_enabled(false).unwrap();
@@ -152,7 +152,7 @@ fn a_disabled_dispatcher_and_a_waited_one_do_not_trigger() {
 
 #[test]
 fn another_object_takes_over() {
-    let side = Side::new();
+    let side = Node::new();
     let [old, new] = [side.ia.cno_create(None).unwrap(), side.ia.cno_create(None).unwrap()];
     let evd = software(&side.ia, &old);
     assert_eq!(old.free().unwrap_err().kind(), ReturnType::InvalidState);
@@ -165,14 +165,14 @@ fn another_object_takes_over() {
     assert_eq!(evd.modify_cno(Some(&old)).unwrap_err().kind(), ReturnType::InvalidHandle);
     evd.modify_cno(None).unwrap();
     new.free().unwrap();
-    let other = Side::new();
+    let other = Node::new();
     let foreign = other.ia.cno_create(None).unwrap();
     assert_eq!(evd.modify_cno(Some(&foreign)).unwrap_err().kind(), ReturnType::InvalidHandle);
 }
 
 #[test]
 fn an_agent_is_called_once_for_each_time_it_is_armed() {
-    let side = Side::new();
+    let side = Node::new();
     let (agent, called) = reporter(7);
     let cno = side.ia.cno_create(Some(agent)).unwrap();
     assert_eq!(cno.query().unwrap().proxy, CnoProxy::Agent(7));
@@ -209,7 +209,7 @@ fn an_agent_learns_of_completions_nobody_polls_for() {
 
 #[test]
 fn a_descriptor_is_readable_while_triggered() {
-    let side = Side::new();
+    let side = Node::new();
     let cno = side.ia.cno_fd_create().unwrap();
     assert_eq!(cno.query().unwrap().proxy, CnoProxy::Fd);
     let evd = software(&side.ia, &cno);
@@ -235,7 +235,7 @@ fn a_descriptor_is_readable_while_triggered() {
 
 #[test]
 fn who_waits_is_sent_away_when_the_last_dispatcher_or_the_adapter_goes() {
-    let side = Side::new();
+    let side = Node::new();
     let cno = side.ia.cno_create(None).unwrap();
     let [x, y] = [software(&side.ia, &cno), software(&side.ia, &cno)];
     let wait = |cno: &Cno| {
@@ -262,7 +262,7 @@ fn who_waits_is_sent_away_when_the_last_dispatcher_or_the_adapter_goes() {
 
 #[test]
 fn an_object_left_over_keeps_the_adapter_open() {
-    let side = Side::new();
+    let side = Node::new();
     let cno = side.ia.cno_create(None).unwrap();
     side.ep.free().unwrap();
     side.lmr.free().unwrap();

@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use dat_engine::Agent;
 use dat_types::{CloseFlags, ConnectionKind, EpState, EvdFlags, EventData, PspFlags, ReturnType, Timeout};
-use support::{LONG, Side};
+use support::{LONG, Node};
 
 const ROUNDS: usize = 100;
 
 #[test]
 fn a_request_that_races_with_the_end_of_its_reserved_service_point_is_delivered_or_refused() {
-    let (a, b) = (Side::new(), Side::new());
+    let (a, b) = (Node::new(), Node::new());
     for round in 0..ROUNDS {
         let rsp = b.ia.rsp_create(7501, Some(&b.ep), &b.conn).unwrap();
         let go = AtomicBool::new(false);
@@ -58,7 +58,7 @@ fn a_request_that_races_with_the_end_of_its_reserved_service_point_is_delivered_
 
 #[test]
 fn of_several_who_decide_a_request_one_does() {
-    let (a, b) = (Side::new(), Side::new());
+    let (a, b) = (Node::new(), Node::new());
     let elsewhere = b.ia.evd_create(8, EvdFlags::CR).unwrap();
     b.ia.psp_create(7502, &b.conn, PspFlags::Provider).unwrap();
     b.ia.psp_create(7503, &elsewhere, PspFlags::Consumer).unwrap();
@@ -100,7 +100,7 @@ fn of_several_who_decide_a_request_one_does() {
 
 #[test]
 fn every_event_is_found_by_those_who_wait_for_triggers() {
-    let side = Side::new();
+    let side = Node::new();
     let cno = side.ia.cno_create(None).unwrap();
     let evds: Vec<_> =
         (0..3).map(|_| side.ia.evd_create_with_cno(4096, Some(&cno), EvdFlags::SOFTWARE).unwrap()).collect();
@@ -158,7 +158,7 @@ fn every_event_is_found_by_those_who_wait_for_triggers() {
 #[test]
 fn closing_under_everybodys_hands_ends_all_calls() {
     for _ in 0..10 {
-        let (a, b) = (Side::new(), Side::new());
+        let (a, b) = (Node::new(), Node::new());
         let cno = b.ia.cno_create(None).unwrap();
         b.conn.modify_cno(Some(&cno)).unwrap();
         b.ia.psp_create(7504, &b.conn, PspFlags::Provider).unwrap();

@@ -11,7 +11,7 @@ use dat_types::{
 
 const LONG: Timeout = Timeout::from_millis(20_000);
 
-struct Side {
+struct Node {
     ia: Ia,
     pz: Pz,
     dto: Evd,
@@ -20,8 +20,8 @@ struct Side {
     ep: Ep,
 }
 
-impl Side {
-    fn new() -> Side {
+impl Node {
+    fn new() -> Node {
         let device = Plugin::of::<dat_loopback::Loopback>().open(&Config::default()).unwrap();
         let ia = Ia::open(device, "loopback0", "0", IaOptions::default()).unwrap();
         let pz = ia.pz_create().unwrap();
@@ -29,7 +29,7 @@ impl Side {
         let conn = ia.evd_create(8, EvdFlags::CONNECTION | EvdFlags::CR).unwrap();
         let lmr = ia.lmr_create(&pz, ia.alloc(8192).unwrap(), Privileges::ALL).unwrap();
         let ep = ia.ep_create(Some(&pz), Some(&dto), Some(&dto), Some(&conn), None).unwrap();
-        Side { ia, pz, dto, conn, lmr, ep }
+        Node { ia, pz, dto, conn, lmr, ep }
     }
 
     fn event(&self, evd: &Evd) -> Event {
@@ -54,8 +54,8 @@ impl Side {
     }
 }
 
-fn connected() -> (Side, Side, Psp) {
-    let (a, b) = (Side::new(), Side::new());
+fn connected() -> (Node, Node, Psp) {
+    let (a, b) = (Node::new(), Node::new());
     let psp = b.ia.psp_create_any(&b.conn, PspFlags::Consumer).unwrap();
     let address = b.ia.query().unwrap().address;
     let options = ConnectOptions {
@@ -149,7 +149,7 @@ fn a_graceful_disconnect_waits_for_requests() {
 
 #[test]
 fn what_is_in_use_cannot_be_freed() {
-    let side = Side::new();
+    let side = Node::new();
     assert_eq!(side.pz.free().unwrap_err().kind(), ReturnType::InvalidState);
     assert_eq!(side.dto.free().unwrap_err().kind(), ReturnType::InvalidState);
     assert_eq!(side.ia.close(CloseFlags::Graceful).unwrap_err().kind(), ReturnType::InvalidState);
@@ -165,7 +165,7 @@ fn what_is_in_use_cannot_be_freed() {
 
 #[test]
 fn a_blocked_waiter_is_thrown_out_by_an_abrupt_close() {
-    let side = Side::new();
+    let side = Node::new();
     let evd = side.dto.clone();
     let waiter = std::thread::spawn(move || evd.wait(Timeout::INFINITE, 1).unwrap_err().error.kind());
     std::thread::sleep(Duration::from_millis(50));
@@ -175,7 +175,7 @@ fn a_blocked_waiter_is_thrown_out_by_an_abrupt_close() {
 
 #[test]
 fn a_wait_times_out_no_earlier_than_asked() {
-    let side = Side::new();
+    let side = Node::new();
     let start = std::time::Instant::now();
     let error = side.dto.wait(Timeout::from_millis(50), 1).unwrap_err();
     assert_eq!((error.error.kind(), error.nmore), (ReturnType::TimeoutExpired, 0));

@@ -6,11 +6,11 @@ use dat_engine::ConnectOptions;
 use dat_types::{
     Comm, ConnectionKind, EpState, EvdFlags, EventData, HandleType, PspFlags, Qos, ReturnType, Subtype,
 };
-use support::{LONG, Side};
+use support::{LONG, Node};
 
 #[test]
 fn a_reserved_service_point_takes_one_request_for_its_endpoint() {
-    let (a, b) = (Side::new(), Side::new());
+    let (a, b) = (Node::new(), Node::new());
     let rsp = b.ia.rsp_create(7001, Some(&b.ep), &b.conn).unwrap();
     assert_eq!(b.ep.state(), EpState::Reserved);
     assert_eq!(b.ep.free().unwrap_err().subtype(), Subtype::EpReserved);
@@ -46,7 +46,7 @@ fn a_reserved_service_point_takes_one_request_for_its_endpoint() {
 
 #[test]
 fn freeing_a_reserved_service_point_frees_its_endpoint_and_failing_leaves_it() {
-    let side = Side::new();
+    let side = Node::new();
     let psp = side.ia.psp_create(7003, &side.conn, PspFlags::Consumer).unwrap();
     let taken = side.ia.rsp_create(7003, Some(&side.ep), &side.conn).unwrap_err();
     assert_eq!((taken.kind(), side.ep.state()), (ReturnType::ConnQualInUse, EpState::Unconnected));
@@ -62,7 +62,7 @@ fn freeing_a_reserved_service_point_frees_its_endpoint_and_failing_leaves_it() {
 
 #[test]
 fn a_full_backlog_leaves_a_reserved_service_point_waiting() {
-    let (a, b) = (Side::new(), Side::new());
+    let (a, b) = (Node::new(), Node::new());
     let crs = b.ia.evd_create(1, EvdFlags::CR | EvdFlags::SOFTWARE).unwrap();
     let rsp = b.ia.rsp_create(7004, Some(&b.ep), &crs).unwrap();
     crs.post_se(1).unwrap();
@@ -78,7 +78,7 @@ fn a_full_backlog_leaves_a_reserved_service_point_waiting() {
 
 #[test]
 fn an_endpoint_made_for_a_request_lives_and_dies_with_it() {
-    let (a, b) = (Side::new(), Side::new());
+    let (a, b) = (Node::new(), Node::new());
     let psp = b.ia.psp_create(7005, &b.conn, PspFlags::Provider).unwrap();
     for _ in 0..2 {
         a.connect(7005);
@@ -104,7 +104,7 @@ fn an_endpoint_made_for_a_request_lives_and_dies_with_it() {
 
 #[test]
 fn a_request_handed_off_arrives_anew() {
-    let (a, b) = (Side::new(), Side::new());
+    let (a, b) = (Node::new(), Node::new());
     let first = b.ia.psp_create(7007, &b.conn, PspFlags::Provider).unwrap();
     let second = b.ia.psp_create(7008, &b.conn, PspFlags::Consumer).unwrap();
     a.connect(7007);
@@ -124,7 +124,7 @@ fn a_request_handed_off_arrives_anew() {
 
 #[test]
 fn a_request_handed_off_to_a_full_dispatcher_stays() {
-    let (a, b) = (Side::new(), Side::new());
+    let (a, b) = (Node::new(), Node::new());
     let full = b.ia.evd_create(1, EvdFlags::CR | EvdFlags::SOFTWARE).unwrap();
     full.post_se(1).unwrap();
     let _first = b.ia.psp_create(7009, &b.conn, PspFlags::Consumer).unwrap();
@@ -138,7 +138,7 @@ fn a_request_handed_off_to_a_full_dispatcher_stays() {
 
 #[test]
 fn a_common_service_point_is_a_port() {
-    let (a, b) = (Side::new(), Side::new());
+    let (a, b) = (Node::new(), Node::new());
     let ip = b.ia.query().unwrap().address;
     let comm = Comm::of(ip);
     let bad =
@@ -168,7 +168,7 @@ fn a_common_service_point_is_a_port() {
 
 #[test]
 fn a_connect_repeated_asks_the_same_peer() {
-    let (a, b) = (Side::new(), Side::new());
+    let (a, b) = (Node::new(), Node::new());
     let psp = b.ia.psp_create(7012, &b.conn, PspFlags::Consumer).unwrap();
     let dup = a.another();
     let early = dup.ep.dup_connect(&a.ep, LONG, b"", Qos::BEST_EFFORT).unwrap_err();
@@ -211,7 +211,7 @@ fn a_connect_repeated_asks_the_same_peer() {
 
 #[test]
 fn a_context_is_kept_with_every_kind_of_object() {
-    let (a, b) = (Side::new(), Side::new());
+    let (a, b) = (Node::new(), Node::new());
     let psp = b.ia.psp_create(7013, &b.conn, PspFlags::Consumer).unwrap();
     let csp = b.ia.csp_create(Comm::default(), "0.0.0.0:7014".parse().unwrap(), &b.conn).unwrap();
     let rsp = b.ia.rsp_create(7015, None, &b.conn).unwrap();
@@ -238,7 +238,7 @@ fn a_context_is_kept_with_every_kind_of_object() {
 
 #[test]
 fn a_closing_adapter_refuses_requests_nobody_decided() {
-    let (a, b) = (Side::new(), Side::new());
+    let (a, b) = (Node::new(), Node::new());
     let _psp = b.ia.psp_create(7016, &b.conn, PspFlags::Consumer).unwrap();
     a.ep.connect(&ConnectOptions::new((b.ia.query().unwrap().address, 0).into(), 7016)).unwrap();
     let _cr = b.request();

@@ -15,7 +15,7 @@ const ROUNDS: usize = if cfg!(miri) { 2 } else { 60 };
 const POSTS: u64 = if cfg!(miri) { 10 } else { 400 };
 const LIMIT: Duration = Duration::from_secs(60);
 
-struct Side {
+struct Node {
     ia: Ia,
     dto: Evd,
     conn: Evd,
@@ -23,12 +23,12 @@ struct Side {
     ep: Ep,
 }
 
-impl Side {
-    fn new() -> Side {
-        Side::with(|attr| attr)
+impl Node {
+    fn new() -> Node {
+        Node::with(|attr| attr)
     }
 
-    fn with(change: impl FnOnce(EpAttr) -> EpAttr) -> Side {
+    fn with(change: impl FnOnce(EpAttr) -> EpAttr) -> Node {
         let device = Plugin::of::<dat_loopback::Loopback>().open(&Config::default()).unwrap();
         let ia = Ia::open(device, "loopback0", "0", IaOptions::default()).unwrap();
         let pz = ia.pz_create().unwrap();
@@ -37,7 +37,7 @@ impl Side {
         let lmr = ia.lmr_create(&pz, ia.alloc(64).unwrap(), Privileges::ALL).unwrap();
         let attr = change(EpAttr { max_message_size: 64, max_rdma_size: 64, ..EpAttr::default() });
         let ep = ia.ep_create(Some(&pz), Some(&dto), Some(&dto), Some(&conn), Some(&attr)).unwrap();
-        Side { ia, dto, conn, lmr, ep }
+        Node { ia, dto, conn, lmr, ep }
     }
 
     fn conn(&self) -> EventData {
@@ -45,7 +45,7 @@ impl Side {
     }
 }
 
-fn connect(a: &Side, b: &Side) {
+fn connect(a: &Node, b: &Node) {
     let psp = b.ia.psp_create_any(&b.conn, PspFlags::Consumer).unwrap();
     let address = b.ia.query().unwrap().address;
     a.ep.connect(&ConnectOptions::new((address, 0).into(), psp.conn_qual())).unwrap();
@@ -57,7 +57,7 @@ fn connect(a: &Side, b: &Side) {
     psp.free().unwrap();
 }
 
-/// Posts until told to stop or enough; counts what was accepted.
+/// Posts until stopped or complete; counts accepted posts.
 fn post_all(ep: &Ep, lmr: &Lmr, receives: bool, accepted: &AtomicU64, deadline: Instant) {
     let iov = [lmr.triplet(0, 8)];
     let mut n = 0;
@@ -80,16 +80,16 @@ fn post_all(ep: &Ep, lmr: &Lmr, receives: bool, accepted: &AtomicU64, deadline: 
 
 #[test]
 fn every_accepted_post_completes_once_while_others_poll_and_disconnect() {
-    post_poll_and_disconnect(Side::new(), Side::new());
+    post_poll_and_disconnect(Node::new(), Node::new());
 }
 
-/// What was declared is advice: with as many threads as above all is the same.
+/// The declaration is advice: with several threads the results are the same.
 #[test]
 fn endpoints_declared_single_threaded_serve_several_threads() {
-    post_poll_and_disconnect(Side::with(EpAttr::single_threaded), Side::with(EpAttr::single_threaded));
+    post_poll_and_disconnect(Node::with(EpAttr::single_threaded), Node::with(EpAttr::single_threaded));
 }
 
-fn post_poll_and_disconnect(a: Side, b: Side) {
+fn post_poll_and_disconnect(a: Node, b: Node) {
     let deadline = Instant::now() + LIMIT;
     for round in 0..ROUNDS {
         connect(&a, &b);
@@ -166,7 +166,7 @@ fn post_poll_and_disconnect(a: Side, b: Side) {
 #[test]
 fn objects_freed_under_other_threads_hands_answer_with_invalid_handle() {
     for _ in 0..ROUNDS {
-        let (a, b) = (Arc::new(Side::new()), Side::new());
+        let (a, b) = (Arc::new(Node::new()), Node::new());
         connect(&a, &b);
         let start = Arc::new(Barrier::new(3));
         let poster = {

@@ -6,8 +6,8 @@ use std::mem::offset_of;
 use std::path::Path;
 use std::process::Command;
 
+use crate::abi::*;
 use crate::ops::*;
-use crate::wire::*;
 
 /// Assertions for a structure. The pattern names every field, so that a new one is not forgotten here.
 macro_rules! layout {
@@ -94,7 +94,7 @@ fn program() -> String {
             srq, listener, probe,
         }
     }
-    crate::note::layout(&mut out);
+    crate::elf_note::layout(&mut out);
     constants! { out,
         Status as "DATP_STATUS", Opcode as "DATP_OPCODE", PostFlag as "DATP_POST_FLAG",
         CompletionStatus as "DATP_COMPLETION_STATUS", CompletionFlag as "DATP_COMPLETION_FLAG",

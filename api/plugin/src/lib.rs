@@ -2,8 +2,7 @@
 //!
 //! A provider moves bytes, registers memory, makes connections and reports completions. It knows nothing of DAT's
 //! objects, states, return codes, cookies or events: those live once, in the engine, so that every provider gives
-//! identical semantics. What a provider cannot do it says with [`Caps`]; the engine learns of differences in no other
-//! way.
+//! identical semantics. [`Caps`] is what a provider can do; the engine learns of differences in no other way.
 //!
 //! # For authors
 //! Implement [`Provider`], [`Device`], [`Channel`], [`Queue`] and [`Listener`] (and [`Srq`], or name [`NoSrq`]), then write
@@ -38,6 +37,8 @@
 //! This crate is the boundary: `ops` and `export` face plugins, `host` faces loaded code. Everything else of the
 //! project that looks at a provider is safe code over [`host`].
 
+mod abi;
+mod elf_note;
 #[doc(hidden)]
 pub mod export;
 pub mod host;
@@ -45,21 +46,19 @@ pub mod host;
 mod layout;
 mod log;
 mod module;
-mod note;
 pub mod ops;
 mod provider;
-mod wire;
 
-pub use module::{ABI_MAJOR, ABI_MINOR, ABI_OLDEST_MAJOR, PluginModule, PluginModuleRef};
-pub use note::Note;
-pub use provider::{
-    Channel, Config, ConnectParam, Device, Failure, Listener, NoSrq, Probe, Provider, ProviderInfo, Queue,
-    Srq,
-};
-pub use wire::{
+pub use abi::{
     Access, AtomicRequest, BindRequest, Block, Caps, ChannelAttr, ChannelFlag, Completion, CompletionFlag,
     CompletionStatus, DeviceAttr, Event, EventKind, Keys, MAX_PRIVATE_DATA, Opcode, PostFlag, RecvRequest,
     RejectReason, Request, Segment, SockAddr, SrqAttr, Status,
+};
+pub use elf_note::Note;
+pub use module::{ABI_MAJOR, ABI_MINOR, ABI_OLDEST_MAJOR, PluginModule, PluginModuleRef};
+pub use provider::{
+    Channel, Config, ConnectParam, Device, Failure, Listener, NoSrq, Probe, Provider, ProviderInfo, Queue,
+    Srq,
 };
 
 #[doc(hidden)]

@@ -10,8 +10,8 @@ use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Level, Metadata, Subscriber};
 
+use crate::abi::Status;
 use crate::ops::{HostOps, Str};
-use crate::wire::Status;
 
 static SINK: OnceLock<HostOps> = OnceLock::new();
 static LEVEL: AtomicU32 = AtomicU32::new(0);

@@ -9,7 +9,7 @@ use std::ffi::c_void;
 
 use abi_stable::StableAbi;
 
-use crate::wire::{
+use crate::abi::{
     Access, AtomicRequest, BindRequest, Block, ChannelAttr, Completion, DeviceAttr, Event, Keys, RecvRequest,
     RejectReason, Request, SockAddr, SrqAttr, Status,
 };
@@ -27,9 +27,9 @@ pub struct Str {
     pub len: usize,
 }
 
-// SAFETY: borrowed text is bytes nobody writes; what it points to is as good on one thread as on another.
+// SAFETY: the text is borrowed and never written, so any thread may read it.
 unsafe impl Send for Str {}
-// SAFETY: as above.
+// SAFETY: as for `Send`: several threads may read it at once.
 unsafe impl Sync for Str {}
 
 impl Str {
@@ -46,7 +46,7 @@ impl Str {
         if self.len == 0 {
             return std::borrow::Cow::Borrowed("");
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises `len` readable bytes.
         String::from_utf8_lossy(unsafe { std::slice::from_raw_parts(self.ptr, self.len) })
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::Arc;
 
-use crate::wire::{
+use crate::abi::{
     Access, AtomicRequest, BindRequest, Block, Caps, ChannelAttr, Completion, DeviceAttr, Event, Keys,
     RecvRequest, RejectReason, Request, SockAddr, SrqAttr, Status,
 };
@@ -69,7 +69,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// The value of `key` parsed, or `default` when absent. A value that does not parse is a failure that says so.
+    /// The value of `key` parsed, or `default` when absent. A value that does not parse is a failure.
     pub fn get<T: std::str::FromStr>(&self, key: &str, default: T) -> Result<T, Failure> {
         let Some(text) = self.params.get(key) else { return Ok(default) };
         text.parse().map_err(|_| {
@@ -120,8 +120,8 @@ pub trait Provider: Send + Sync + 'static {
     /// Who this is.
     const INFO: ProviderInfo;
 
-    /// The capabilities that devices of this provider can have; one device may have fewer. Said in the plugin's file,
-    /// where they are read without running it. `None`: not said.
+    /// The capabilities that devices of this provider can have; one device may have fewer. They stand in the plugin's file,
+    /// where they are read without running it. `None`: unknown.
     const CAPS: Option<Caps> = None;
 
     /// Opens an interface adapter.
@@ -135,9 +135,9 @@ pub trait Provider: Send + Sync + 'static {
 pub trait Device: Send + Sync + 'static {
     /// One end of a connection.
     type Channel: Channel;
-    /// Where completions are taken from.
+    /// A completion queue.
     type Queue: Queue;
-    /// Where peers knock.
+    /// A port that accepts connection requests.
     type Listener: Listener;
     /// Receives that several channels share; [`NoSrq`] when the provider has none.
     type Srq: Srq;
@@ -232,6 +232,9 @@ pub trait Device: Send + Sync + 'static {
     fn reject(&self, request: u64, reason: RejectReason, data: &[u8]) -> Status;
 
     /// Hands out events and does all progress that must not wait for the application. Never blocks.
+    ///
+    /// A call that returns fewer events than `out` has room for has looked at everything that happened before it began.
+    /// The host relies on this for the order of events of several connections.
     fn poll_events(&self, out: &mut [Event]) -> usize;
 
     /// Readable when [`Device::poll_events`] has something to do; -1 when it never has.
@@ -265,8 +268,9 @@ pub trait Channel: Send + Sync + 'static {
     /// Accepts a request. The outcome arrives as an event, also when the peer has gone since.
     fn accept(&self, request: u64, data: &[u8]) -> Result<(), Failure>;
 
-    /// Ends the connection or the attempt at once; the peer is told. [`Status::OK`]: stopped, and no event follows.
-    /// [`Status::PENDING`]: an event of kind [`crate::EventKind::DISCONNECTED`] follows when stopped.
+    /// Ends the connection or the attempt at once, also for the peer. Never waits for the device. [`Status::OK`]: stopped, and
+    /// no event follows. [`Status::PENDING`]: the device still holds work; an event of kind
+    /// [`crate::EventKind::DISCONNECTED`] follows when it has let go of all buffers.
     fn disconnect(&self) -> Status;
 
     /// Posts a request. [`Status::NOT_CONNECTED`]: not accepted, the channel has stopped.
@@ -281,8 +285,9 @@ pub trait Channel: Send + Sync + 'static {
         Status::NOT_SUPPORTED
     }
 
-    /// Completes the last success that was kept silent ([`crate::PostFlag::UNSIGNALLED`]), if no later completion told
-    /// of it. The engine asks when it needs to know what is done; a provider asks itself before the channel has stopped.
+    /// Completes unsignalled requests: adds a completion for the last unsignalled success
+    /// ([`crate::PostFlag::UNSIGNALLED`]), unless a later completion covers it. The provider also does this before the
+    /// channel stops.
     fn settle(&self) {}
 
     /// Posts the binding of a window and gives its new key, 0 when it is unbound. The key may be sent to the peer with
@@ -308,7 +313,7 @@ pub trait Channel: Send + Sync + 'static {
     /// One line for people: the path taken and why.
     fn describe(&self) -> String;
 
-    /// The channel is closed: stopped if it was not, silent from now on.
+    /// The channel is closed: stopped if it was not. The device holds no buffer when this returns. No event follows.
     fn close(&self);
 }
 
@@ -379,7 +384,7 @@ pub trait Queue: Send + Sync + 'static {
     fn close(&self);
 }
 
-/// Where peers knock.
+/// A port that accepts connection requests.
 pub trait Listener: Send + Sync + 'static {
     /// The port it listens on.
     fn port(&self) -> u64;

@@ -1,4 +1,4 @@
-//! Counters of objects (contract section 11). The position of a counter is its number in the extensions' header.
+//! Counters of objects (spec: extensions). The position of a counter is its number in the extensions' header.
 
 macro_rules! counters {
     ($(#[$doc:meta])* $kind:ident { $($name:ident = $text:literal,)* }) => {

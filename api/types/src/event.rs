@@ -1,4 +1,4 @@
-//! Events as an EVD hands them out (contract section 6.2).
+//! Events as an EVD hands them out (spec: events).
 
 use crate::ObjectId;
 
@@ -148,7 +148,7 @@ impl DtoOperation {
     }
 }
 
-/// How a transfer ended (contract section 7.4). The values are those of the public headers.
+/// How a transfer ended (spec: transfer). The values are those of the public headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 #[non_exhaustive]
@@ -163,7 +163,7 @@ pub enum DtoStatus {
     LocalEp = 3,
     /// Right, protection zone or context of a local segment.
     LocalProtection = 4,
-    /// The peer answered nonsense.
+    /// The peer's answer is malformed.
     BadResponse = 5,
     /// Context, right, range or protection zone at the peer.
     RemoteAccess = 6,

@@ -3,7 +3,7 @@
 use bitflags::bitflags;
 
 bitflags! {
-    /// Completion flags: attribute of an endpoint's direction, or of one post (contract section 6.5).
+    /// Completion flags: attribute of an endpoint's direction, or of one post (spec: events).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct CompletionFlags: u32 {
         /// No event on success.
@@ -20,7 +20,7 @@ bitflags! {
 }
 
 bitflags! {
-    /// The kinds of events an EVD takes (contract section 6.1).
+    /// The kinds of events an EVD takes (spec: events).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct EvdFlags: u32 {
         /// Events posted by the Consumer.
@@ -41,7 +41,7 @@ bitflags! {
 }
 
 impl EvdFlags {
-    /// Index of each stream in the merging matrix (contract section 6.1).
+    /// Index of each stream in the merging matrix (spec: events).
     pub const STREAMS: [EvdFlags; 6] = [
         EvdFlags::SOFTWARE,
         EvdFlags::CR,
@@ -74,7 +74,7 @@ bitflags! {
 }
 
 bitflags! {
-    /// Rights on registered memory (contract section 8).
+    /// Rights on registered memory (spec: memory).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct Privileges: u32 {
         /// Source of sends and RDMA writes.

@@ -29,7 +29,7 @@ pub use status::{ReturnCode, ReturnType, Subtype};
 
 /// Identifies an object (endpoint, event dispatcher, …) inside this process. Never reused, never 0.
 ///
-/// Source: contract R-3 (a freed handle stays invalid).
+/// A freed handle stays invalid (spec: common, R-3).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct ObjectId(pub u64);
 
@@ -45,7 +45,7 @@ impl std::fmt::Display for ObjectId {
     }
 }
 
-/// A stretch of local registered memory: the LMR triplet of the contract (section 0.1).
+/// A stretch of local registered memory: the LMR triplet (spec: common).
 ///
 /// A length of 0 makes the other two fields irrelevant; they are then never looked at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,7 +59,7 @@ pub struct LmrTriplet {
     pub context: u32,
 }
 
-/// A stretch of a peer's registered memory: the RMR triplet of the contract (section 0.1).
+/// A stretch of a peer's registered memory: the RMR triplet (spec: common).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct RmrTriplet {

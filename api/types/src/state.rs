@@ -1,4 +1,4 @@
-//! States of an endpoint (contract section 3.1).
+//! States of an endpoint (spec: endpoint).
 
 use crate::Subtype;
 
@@ -39,7 +39,7 @@ pub enum EpState {
 }
 
 impl EpState {
-    /// The states this project's endpoints can be in, in the order of the contract's matrix.
+    /// The states this project's endpoints can be in, in the order of the specification's matrix.
     pub const USED: [EpState; 9] = [
         EpState::Unconnected,
         EpState::Reserved,
@@ -52,7 +52,7 @@ impl EpState {
         EpState::Disconnected,
     ];
 
-    /// The three letters the contract uses.
+    /// The three letters the specification uses.
     pub const fn short(self) -> &'static str {
         match self {
             EpState::Unconnected | EpState::UnconfiguredUnconnected => "UNC",

@@ -1,10 +1,10 @@
-//! `DAT_RETURN`: class, type and subtype in 32 bits (contract section 0.2).
+//! `DAT_RETURN`: class, type and subtype in 32 bits (spec: return_codes).
 
 use std::fmt;
 
 /// What a DAT call returns: class in bits 31-30, type in bits 29-16, subtype in bits 15-0.
 ///
-/// Compare by [`ReturnCode::kind`]: the subtype is a hint and may be 0 (contract section 0.2).
+/// Compare by [`ReturnCode::kind`]: the subtype is a hint and may be 0 (spec: return_codes).
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ReturnCode(pub u32);
 

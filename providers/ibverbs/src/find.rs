@@ -13,17 +13,17 @@ use dat_plugin::{Failure, Status};
 use rdma_sys::Libraries;
 use rdma_sys::verbs::IBV_PORT_ACTIVE;
 
-use crate::cm::{CmId, EventChannel};
-use crate::handles::{Context, device_name};
 use crate::params::Params;
 use crate::status;
+use crate::sys::cm::{CmId, EventChannel};
+use crate::sys::context::{Context, device_name};
 
 /// A device's port and the address it is reached at.
 pub(crate) struct Found {
     pub(crate) device: String,
     pub(crate) port: u8,
     pub(crate) address: SocketAddr,
-    /// Bound to the address; hears of the device's removal.
+    /// Bound to the address; reports the device's removal.
     pub(crate) anchor: CmId,
     pub(crate) channel: Arc<EventChannel>,
 }
@@ -75,7 +75,7 @@ pub(crate) fn find(lib: &'static Libraries, params: &Params) -> Result<Found, Fa
 }
 
 /// What keeps a device from being used that RDMA CM does not speak of: it knows no address of one that it could not open,
-/// or whose link is down. The result is what is to be said instead of "no device".
+/// or whose link is down. The result replaces "no device".
 fn examine(lib: &'static Libraries, device: &str, seen: &mut BTreeMap<String, String>) -> Option<Status> {
     let context = match Context::open(lib, device) {
         Ok(context) => context,

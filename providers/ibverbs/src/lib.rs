@@ -7,42 +7,35 @@
 //! receives at once; the identifier of RDMA CM only supplies the attributes of each step (`rdma_init_qp_attr`).
 //!
 //! # Stopping
-//! Hardware gives work back in its own time. A channel that ends goes to the error state, and its queues are emptied
-//! until all of its work has come back; meanwhile `disconnect` has answered PENDING and the event follows. A device
-//! that does not give everything back in time is forced to by a reset of the queue pair.
+//! Hardware gives work back in its own time. `disconnect` brings the queue pair to its error state and never waits: while
+//! the device holds work it answers PENDING, and the event follows. The event thread looks at such channels at growing
+//! intervals. A device that holds work for half a second is made to let go by a reset of the queue pair.
 //!
 //! # Who checks what
 //! The engine checked local segments; the device checks what peers do, by protection domain, key, range and right. There
 //! is one protection domain of the device for each of the engine's.
 //!
 //! # Modules
-//! `handles` and `cm` own the libraries' objects and have most of the `unsafe`; `find` chooses the device; `connect` and
-//! `events` are the control path; `ring`, `work`, `post` and `queue` the data path; `status` the tables that translate outcomes.
+//! `abi` implements the plugin interface over `control` (connections, the event thread) and `data` (posting, completions).
+//! Below them `memory` has registrations and windows, and `sys` owns the libraries' objects.
+//! `find` and `probe` choose the device; `status` translates outcomes. Imports point down only.
 
-mod channel;
-mod cm;
-mod connect;
-mod device;
-mod events;
+mod abi;
+mod control;
+mod data;
 mod find;
-mod handles;
-mod listener;
 mod memory;
 mod params;
-mod post;
-mod private;
+mod private_data;
 mod probe;
-mod queue;
-mod ring;
-mod srq;
 mod status;
-mod work;
+mod sys;
 
 use std::sync::Arc;
 
 use dat_plugin::{Config, Failure, Probe, Provider, ProviderInfo};
 
-pub use device::IbDevice;
+pub use abi::device::IbDevice;
 
 /// The provider.
 #[derive(Clone, Copy, Debug)]

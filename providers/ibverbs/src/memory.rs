@@ -4,28 +4,38 @@ use std::collections::HashMap;
 use std::ffi::c_int;
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use dat_plugin::{Access, Block, Failure, Keys, Status};
 use rdma_sys::verbs::*;
 use rustix::mm::{MapFlags, ProtFlags};
 
-use crate::handles::{Context, Mr, Page, Pd, Window};
 use crate::params::{HugePages, Params};
-use crate::probe;
 use crate::status;
+use crate::sys::common::locked_memory_limit;
+use crate::sys::context::{Context, Pd};
+use crate::sys::registration::{Page, Registration, Window};
 
 /// The memory side of a device.
 pub(crate) struct Memory {
     context: Arc<Context>,
     /// One protection domain of the device for each of the engine's, as long as something uses it.
     domains: Mutex<HashMap<u32, Weak<Pd>>>,
-    regions: Mutex<HashMap<u32, Arc<Mr>>>,
+    regions: Mutex<HashMap<u32, Region>>,
+    /// Registrations of memory that the processor may be unable to read.
+    device_regions: AtomicU32,
     windows: Mutex<Windows>,
     blocks: Mutex<Blocks>,
-    /// A registration in a domain of its own: its key is wrong for every queue pair.
-    poison: Mr,
-    _page: Box<Page>,
+    /// A registration in a domain of its own, so that its key fails on every queue pair.
+    poison: Registration,
+    _page: Page,
+}
+
+struct Region {
+    mr: Registration,
+    /// A dma-buf: its memory may lie in another device.
+    in_device: bool,
 }
 
 #[derive(Default)]
@@ -35,7 +45,7 @@ struct Windows {
 }
 
 struct WindowSlot {
-    window: Arc<Window>,
+    window: Window,
     domain: u32,
     /// Local key of the region it was last bound to; 0 when it is bound to none.
     bound_to: u32,
@@ -67,14 +77,15 @@ pub(crate) fn flags(access: Access) -> c_int {
 impl Memory {
     pub(crate) fn new(context: &Arc<Context>) -> Result<Memory, Failure> {
         let domain = Pd::new(context).map_err(|error| status::failure("a protection domain", &error))?;
-        let page = Box::new(Page([0; 4096]));
+        let page = Page::new(context.guard);
         // SAFETY: the page is dropped after the registration, being the later field.
-        let poison = unsafe { Mr::new(&domain, &raw const *page as u64, 4096, 0) }
+        let poison = unsafe { Registration::new(&domain, page.address(), 4096, 0) }
             .map_err(|error| no_registration("a page", 4096, &error))?;
         Ok(Memory {
             context: context.clone(),
             domains: Mutex::default(),
             regions: Mutex::default(),
+            device_regions: AtomicU32::new(0),
             windows: Mutex::default(),
             blocks: Mutex::default(),
             poison,
@@ -116,15 +127,15 @@ impl Memory {
             flags |= IBV_ACCESS_ON_DEMAND;
         }
         let pd = self.domain(domain)?;
-        // SAFETY: the contract of `Device::register`: the memory stays valid until `deregister` returned.
-        let mr = unsafe { Mr::new(&pd, addr, len, flags) }.map_err(|error| {
+        // SAFETY: the contract of `Device::register`: the engine keeps the memory until `deregister` succeeded.
+        let mr = unsafe { Registration::new(&pd, addr, len, flags) }.map_err(|error| {
             let mut failure = no_registration(&what, len, &error);
             if params.on_demand {
                 failure.message.push_str("; on_demand is on, and not every device has on-demand paging");
             }
             failure
         })?;
-        Ok(self.keep(mr, access))
+        Ok(self.keep(Region { mr, in_device: false }, access))
     }
 
     pub(crate) fn register_dmabuf(
@@ -145,35 +156,72 @@ impl Memory {
         if len == 0 || ends.contains(&None) || usize::try_from(len).is_err() {
             return Err(Failure::new(Status::INVALID, format!("{what}: no range of memory")));
         }
-        // Pinning is the exporter's matter, so the right to register without it is not asked for.
-        let mr = Mr::of_dmabuf(&self.domain(domain)?, dmabuf, offset, len, addr, flags(access));
-        mr.map(|mr| self.keep(mr, access)).map_err(|error| no_dmabuf(&what, &error))
+        // The exporter pins the memory, so no access on demand is requested.
+        let mr = Registration::of_dmabuf(&self.domain(domain)?, dmabuf, offset, len, addr, flags(access));
+        let mr = mr.map_err(|error| no_dmabuf(&what, &error))?;
+        // Before the keys are known, so before the first post that names them.
+        self.device_regions.fetch_add(1, Ordering::Release);
+        Ok(self.keep(Region { mr, in_device: true }, access))
     }
 
-    fn keep(&self, mr: Mr, access: Access) -> Keys {
-        let (lkey, rkey) = mr.keys();
-        lock(&self.regions).insert(lkey, Arc::new(mr));
+    fn keep(&self, region: Region, access: Access) -> Keys {
+        let (lkey, rkey) = region.mr.keys();
+        lock(&self.regions).insert(lkey, region);
         let remote = REMOTE.iter().any(|right| access.contains(*right));
         Keys { lkey, rkey: if remote { rkey } else { 0 } }
     }
 
+    /// Whether every registration is of memory that the processor can read. Only then may a driver copy a segment into its
+    /// request (`IBV_SEND_INLINE`): the address of a dma-buf need not be one of this process.
+    #[inline]
+    pub(crate) fn all_in_process(&self) -> bool {
+        self.device_regions.load(Ordering::Acquire) == 0
+    }
+
     pub(crate) fn deregister(&self, keys: Keys) -> Status {
-        let Some(mr) = lock(&self.regions).remove(&keys.lkey) else { return Status::INVALID };
-        let Err((_, mr)) = end(mr) else { return Status::OK };
-        // A device does not end a registration that windows are bound to; peers must not reach it any more all the same.
-        self.unbind_all(keys.lkey);
-        match end(mr) {
-            Ok(()) => Status::OK,
+        // From here on no bind finds it. One under way holds the lock of the windows.
+        let Some(region) = lock(&self.regions).remove(&keys.lkey) else { return Status::INVALID };
+        let in_device = region.in_device;
+        let ended = match region.mr.end() {
+            Ok(()) => Ok(()),
+            // A device does not end a registration that windows are bound to. Peers must lose access all the same.
+            Err((_, mr)) => {
+                self.unbind_all(keys.lkey);
+                mr.end()
+            }
+        };
+        match ended {
+            Ok(()) => {
+                if in_device {
+                    self.device_regions.fetch_sub(1, Ordering::Release);
+                }
+                Status::OK
+            }
             Err((error, mr)) => {
-                tracing::error!(%error, "a registration did not end");
-                lock(&self.regions).insert(keys.lkey, mr);
+                tracing::error!(%error, "the device did not end a registration; it stays in use");
+                lock(&self.regions).insert(keys.lkey, Region { mr, in_device });
                 Status::IO
             }
         }
     }
 
-    pub(crate) fn region(&self, lkey: u32) -> Option<Arc<Mr>> {
-        lock(&self.regions).get(&lkey).cloned()
+    /// Posts a bind of the window `number` to the registration `lkey`, or to nothing, by `post`; gives the result of
+    /// `post`. The window counts as bound before the post, and a deregistration waits until it was posted.
+    pub(crate) fn bind<R>(
+        &self,
+        number: u64,
+        lkey: Option<u32>,
+        post: impl FnOnce(&Window, Option<&Registration>) -> Result<R, Status>,
+    ) -> Result<R, Status> {
+        let mut windows = lock(&self.windows);
+        let slot = windows.open.get_mut(&number).ok_or(Status::INVALID)?;
+        let regions = lock(&self.regions);
+        let region = match lkey {
+            None => None,
+            Some(lkey) => Some(&regions.get(&lkey).ok_or(Status::INVALID)?.mr),
+        };
+        let before = std::mem::replace(&mut slot.bound_to, lkey.unwrap_or(0));
+        post(&slot.window, region).inspect_err(|_| slot.bound_to = before)
     }
 
     pub(crate) fn open_window(&self, domain: u32) -> Result<u64, Failure> {
@@ -182,7 +230,7 @@ impl Memory {
         let mut windows = lock(&self.windows);
         windows.last += 1;
         let number = windows.last;
-        windows.open.insert(number, WindowSlot { window: Arc::new(window), domain, bound_to: 0 });
+        windows.open.insert(number, WindowSlot { window, domain, bound_to: 0 });
         Ok(number)
     }
 
@@ -190,17 +238,6 @@ impl Memory {
         match lock(&self.windows).open.remove(&number) {
             Some(_) => Status::OK,
             None => Status::INVALID,
-        }
-    }
-
-    pub(crate) fn window(&self, number: u64) -> Option<Arc<Window>> {
-        lock(&self.windows).open.get(&number).map(|slot| slot.window.clone())
-    }
-
-    /// Notes what a window is bound to.
-    pub(crate) fn bound(&self, number: u64, lkey: u32) {
-        if let Some(slot) = lock(&self.windows).open.get_mut(&number) {
-            slot.bound_to = lkey;
         }
     }
 
@@ -212,7 +249,7 @@ impl Memory {
                 .domain(slot.domain)
                 .and_then(|pd| Window::new(&pd).map_err(|error| status::failure("a memory window", &error)))
             {
-                Ok(fresh) => slot.window = Arc::new(fresh),
+                Ok(fresh) => slot.window = fresh,
                 Err(failure) => tracing::error!(%failure, "a window stays bound"),
             }
             slot.bound_to = 0;
@@ -253,19 +290,10 @@ impl Memory {
     }
 }
 
-/// Ends a registration that nobody else uses just now.
-fn end(mr: Arc<Mr>) -> Result<(), (io::Error, Arc<Mr>)> {
-    match Arc::try_unwrap(mr) {
-        Ok(mr) => mr.end().map_err(|(error, mr)| (error, Arc::new(mr))),
-        // A binding to it is being posted.
-        Err(mr) => Err((io::Error::from_raw_os_error(libc::EBUSY), mr)),
-    }
-}
-
 /// Why a registration failed; the limit on locked memory is the usual reason.
 fn no_registration(what: &str, len: u64, error: &io::Error) -> Failure {
     if error.raw_os_error() == Some(libc::ENOMEM)
-        && let Some(limit) = probe::limit()
+        && let Some(limit) = locked_memory_limit()
         && limit < u64::MAX / 2
     {
         let message = format!(
@@ -279,7 +307,7 @@ fn no_registration(what: &str, len: u64, error: &io::Error) -> Failure {
     status::failure(what, error)
 }
 
-/// The kernel answers alike whatever of the two cannot: the library's driver, or the device's in the kernel.
+/// Neither error says whether the driver in the library or the one in the kernel lacks the feature.
 fn no_dmabuf(what: &str, error: &io::Error) -> Failure {
     let unable = [libc::EOPNOTSUPP, libc::ENOSYS, libc::ENOTTY];
     if error.kind() == io::ErrorKind::Unsupported
@@ -308,7 +336,7 @@ impl Mapped {
         let (unit, more) = if huge { (HUGE, MapFlags::HUGETLB) } else { (4096, MapFlags::empty()) };
         let len = len.checked_next_multiple_of(unit).ok_or(io::ErrorKind::OutOfMemory)?;
         let prot = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new private mapping.
+        // SAFETY: a new private mapping overlaps nothing that is in use.
         let addr =
             unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, prot, MapFlags::PRIVATE | more)? };
         Ok(Mapped { addr: addr as usize, len })
@@ -317,7 +345,7 @@ impl Mapped {
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        // SAFETY: mapped by `new`; the engine frees a block after every registration in it ended.
+        // SAFETY: `new` mapped it and nothing else unmaps it. The engine frees a block after its registrations ended.
         let unmapped = unsafe { rustix::mm::munmap(self.addr as *mut _, self.len) };
         if let Err(error) = unmapped {
             tracing::error!(%error, "memory was not unmapped");

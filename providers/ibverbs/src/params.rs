@@ -12,7 +12,7 @@
 //! - `inline_bytes` (64): messages and writes up to this length travel inside the request; less where the device takes
 //!   less.
 //! - `resolve_timeout_ms` (2000): of finding a peer's address and route.
-//! - `backlog` (1024): requests a listener holds that nobody has looked at.
+//! - `backlog` (1024): requests that a listener holds before the engine sees them.
 //! - `private_data` (`exact`): `exact` carries lengths in the last two bytes, `plain` nothing besides the data.
 //! - `write_ordered` (`off`): `on` promises that writes become visible in address order. Most devices keep it on the
 //!   processors they are sold for; none promises it.
@@ -27,7 +27,7 @@ use std::net::IpAddr;
 
 use dat_plugin::{Config, Failure, Status};
 
-use crate::private::Style;
+use crate::private_data::Style;
 
 /// What a device is configured with.
 #[derive(Clone, Debug)]

@@ -4,8 +4,10 @@ use dat_plugin::{Config, Probe};
 use rdma_sys::verbs::IBV_PORT_ACTIVE;
 
 use crate::find::{self, cannot_open};
-use crate::handles::Context;
+
 use crate::params::Params;
+use crate::sys::common::locked_memory;
+use crate::sys::context::Context;
 
 pub(crate) fn candidates(config: &Config) -> Vec<Probe> {
     let no = |candidate: &str, reason: String| Probe { candidate: candidate.into(), usable: false, reason };
@@ -54,17 +56,4 @@ pub(crate) fn candidates(config: &Config) -> Vec<Probe> {
         out.push(no("RDMA device", format!("there is no device {wanted}; there are {}", names.join(", "))));
     }
     out
-}
-
-/// How much memory may be registered.
-pub(crate) fn locked_memory() -> String {
-    match limit() {
-        None => "locked memory without limit".into(),
-        Some(bytes) => format!("locked memory up to {} KiB (ulimit -l)", bytes / 1024),
-    }
-}
-
-/// The limit on locked memory in bytes; `None` is without limit.
-pub(crate) fn limit() -> Option<u64> {
-    rustix::process::getrlimit(rustix::process::Resource::Memlock).current
 }

@@ -48,7 +48,7 @@ pub(crate) const COMPLETED: [(c_int, CompletionStatus, &str); 23] = [
 /// An unknown status is a failure of the transport, never a success.
 #[cold]
 pub(crate) fn completed(status: c_int, receive: bool) -> CompletionStatus {
-    // Soft-RoCE says so of a message that its receive has no room for; the engine checked all else about a receive.
+    // Soft-RoCE's status of a message that does not fit its receive. The engine checked all else about a receive.
     if receive && matches!(status, IBV_WC_LOC_QP_OP_ERR | IBV_WC_REM_INV_REQ_ERR) {
         return CompletionStatus::LOCAL_LENGTH;
     }
@@ -103,7 +103,7 @@ pub(crate) fn meaning(event: c_int) -> CmMeaning {
 /// The reject reason with which the peer's consumer refuses (InfiniBand: 28, iWARP: the connection is refused).
 const CONSUMER_DEFINED: c_int = 28;
 
-/// A rejected attempt: by the peer's consumer, or by something else, such as nobody listening (8).
+/// A rejected attempt: by the peer's consumer, or by something else, such as a missing listener (8).
 pub(crate) fn rejected(reason: c_int) -> EventKind {
     match reason {
         CONSUMER_DEFINED => EventKind::REJECTED,
@@ -111,7 +111,7 @@ pub(crate) fn rejected(reason: c_int) -> EventKind {
     }
 }
 
-/// What a post that was refused says.
+/// The status of a refused post.
 #[cold]
 pub(crate) fn refused(code: c_int) -> Status {
     match code {
@@ -165,14 +165,14 @@ mod tests {
     #[test]
     fn only_the_consumers_reject_is_the_consumers() {
         assert_eq!(rejected(28), EventKind::REJECTED);
-        // Invalid service (nobody listens), stale connection, time-out, not supported (the engine's reject).
+        // Invalid service (no listener), stale connection, time-out, not supported (the engine's reject).
         for reason in [8, 10, 4, 35, -110] {
             assert_eq!(rejected(reason), EventKind::REFUSED, "reason {reason}");
         }
     }
 
     #[test]
-    fn failures_are_told_apart() {
+    fn failures_differ() {
         let of = |code| failure("x", &io::Error::from_raw_os_error(code)).status;
         assert_eq!(of(libc::EADDRINUSE), Status::IN_USE);
         assert_eq!(of(libc::ENOMEM), Status::NO_RESOURCE);

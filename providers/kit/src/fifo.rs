@@ -1,14 +1,14 @@
-//! Posted work that waits for its turn.
+//! A queue of posted work.
 
 use dat_plugin::Segment;
 
-use crate::Stretch;
+use crate::MemSpan;
 
 /// Posts in order, each an item with its segments. All memory is allocated when it is made.
 #[derive(Debug)]
 pub struct Fifo<T> {
     items: Box<[(T, usize)]>,
-    segments: Box<[Stretch]>,
+    segments: Box<[MemSpan]>,
     per_item: usize,
     head: usize,
     len: usize,
@@ -18,7 +18,7 @@ impl<T: Copy + Default> Fifo<T> {
     /// Room for `capacity` posts of up to `per_item` segments each; `None` when there is not enough memory.
     pub fn new(capacity: usize, per_item: usize) -> Option<Fifo<T>> {
         let items = filled((T::default(), 0), capacity)?;
-        let segments = filled(Stretch::default(), capacity.checked_mul(per_item)?)?;
+        let segments = filled(MemSpan::default(), capacity.checked_mul(per_item)?)?;
         Some(Fifo { items, segments, per_item, head: 0, len: 0 })
     }
 
@@ -33,8 +33,8 @@ impl<T: Copy + Default> Fifo<T> {
             at -= self.items.len();
         }
         self.items[at] = (item, segments.len());
-        for (place, segment) in self.segments[at * self.per_item..].iter_mut().zip(segments) {
-            *place = segment.into();
+        for (span, segment) in self.segments[at * self.per_item..].iter_mut().zip(segments) {
+            *span = segment.into();
         }
         self.len += 1;
         true
@@ -42,7 +42,7 @@ impl<T: Copy + Default> Fifo<T> {
 
     /// The oldest post.
     #[inline]
-    pub fn front(&self) -> Option<(&T, &[Stretch])> {
+    pub fn front(&self) -> Option<(&T, &[MemSpan])> {
         if self.len == 0 {
             return None;
         }
@@ -62,7 +62,7 @@ impl<T: Copy + Default> Fifo<T> {
         }
     }
 
-    /// Changes the room; posts that wait stay. `false`: more wait than would fit, or there is not enough memory.
+    /// Changes the room; posts stay. `false`: more posts wait than would fit, or there is not enough memory.
     pub fn resize(&mut self, capacity: usize) -> bool {
         if capacity < self.len {
             return false;

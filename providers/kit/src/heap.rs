@@ -1,4 +1,4 @@
-//! Memory of the plain heap for applications.
+//! Heap memory for applications.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 
@@ -22,7 +22,7 @@ impl Heap {
         (!start.is_null()).then(|| Heap { addr: start.expose_provenance(), layout })
     }
 
-    /// The memory; good until this is dropped.
+    /// Address of the first byte; valid until this is dropped.
     pub fn addr(&self) -> usize {
         self.addr
     }
@@ -36,7 +36,7 @@ impl Heap {
 
 impl Drop for Heap {
     fn drop(&mut self) {
-        // SAFETY: allocated with this layout in `zeroed`, freed once.
+        // SAFETY: `zeroed` allocated it with this layout, and this owner is dropped once.
         unsafe { dealloc(std::ptr::with_exposed_provenance_mut(self.addr), self.layout) }
     }
 }
@@ -44,7 +44,7 @@ impl Drop for Heap {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Stretch, copy};
+    use crate::{MemSpan, copy};
 
     #[test]
     fn memory_is_zeroed_aligned_and_writable_to_the_end() {
@@ -52,11 +52,12 @@ mod tests {
             let heap = Heap::zeroed(len).unwrap();
             assert!(heap.len() >= len.max(1) && heap.addr().is_multiple_of(PAGE));
             // SAFETY: used before `heap` is dropped, and no reference to the memory is made.
-            let memory = [unsafe { Stretch::new(heap.addr(), heap.len()) }];
+            let memory = [unsafe { MemSpan::new(heap.addr(), heap.len()) }];
             let mut bytes = vec![1; heap.len()];
-            assert_eq!(copy::gather(&memory, 0, &mut bytes), heap.len());
+            assert_eq!(copy::gather(&memory, &mut bytes), heap.len());
             assert!(bytes.iter().all(|byte| *byte == 0));
-            assert_eq!(copy::scatter(&[7], &memory, heap.len() - 1), 1);
+            bytes[heap.len() - 1] = 7;
+            assert_eq!(copy::scatter(&bytes, &memory), heap.len());
         }
     }
 

@@ -2,13 +2,11 @@
 
 use dat_plugin::{Access, Keys, Segment};
 
-use crate::{Secrets, Stretch};
+use crate::{MemSpan, Secrets};
 
-/// Registered memory by key. A key is an index in the low bits and for the rest bits nobody can guess, so that a peer
-/// that was not given a key has no use of one.
+/// Registered memory by key. A key has an index in its low bits and random bits above, so that a peer cannot guess keys.
 ///
-/// The table does not lock: the provider holds its lock for as long as an access lasts, so that deregistration waits
-/// for it.
+/// The table does not lock. The provider holds its lock during an access, so that deregistration waits for it.
 pub struct KeyTable {
     entries: Vec<Option<Entry>>,
     free: Vec<usize>,
@@ -33,7 +31,7 @@ pub enum KeyError {
 #[derive(Clone, Copy)]
 struct Entry {
     keys: Keys,
-    memory: Stretch,
+    memory: MemSpan,
     access: Access,
     domain: u32,
     window: bool,
@@ -54,13 +52,13 @@ impl KeyTable {
     }
 
     /// Takes a registration in; `None` when the table is full. The remote key is 0 without a remote right.
-    pub fn insert(&mut self, memory: Stretch, access: Access, domain: u32) -> Option<Keys> {
+    pub fn insert(&mut self, memory: MemSpan, access: Access, domain: u32) -> Option<Keys> {
         self.add(Entry { keys: Keys::default(), memory, access, domain, window: false })
     }
 
-    /// Opens a memory window, bound to nothing; it takes the place of a registration. Its local key names it.
+    /// Opens an unbound memory window; it counts as a registration. Its local key names it.
     pub fn open_window(&mut self, domain: u32) -> Option<u32> {
-        let memory = Stretch::default();
+        let memory = MemSpan::default();
         let entry = Entry { keys: Keys::default(), memory, access: Access::NONE, domain, window: true };
         self.add(entry).map(|keys| keys.lkey)
     }
@@ -83,7 +81,7 @@ impl KeyTable {
         let domain = self.window(window).ok_or(KeyError::Unknown)?.domain;
         let index = self.index(window);
         let (memory, access, rkey) = match range {
-            None => (Stretch::default(), Access::NONE, 0),
+            None => (MemSpan::default(), Access::NONE, 0),
             Some((segment, access)) => {
                 let whole = self.entries.get(self.index(segment.lkey())).copied().flatten();
                 let whole = whole.filter(|entry| entry.keys.lkey == segment.lkey() && !entry.window);
@@ -113,7 +111,7 @@ impl KeyTable {
         let entry = self.entries.get_mut(index).and_then(Option::as_mut);
         let entry = entry.filter(|entry| entry.window && rkey != 0 && entry.keys.rkey == rkey);
         let Some(entry) = entry.filter(|entry| entry.domain == domain) else { return false };
-        (entry.memory, entry.access, entry.keys.rkey) = (Stretch::default(), Access::NONE, 0);
+        (entry.memory, entry.access, entry.keys.rkey) = (MemSpan::default(), Access::NONE, 0);
         true
     }
 
@@ -143,8 +141,8 @@ impl KeyTable {
     pub fn remove(&mut self, keys: Keys) -> bool {
         let index = self.index(keys.lkey);
         match self.entries.get_mut(index) {
-            Some(place) if place.is_some_and(|entry| entry.keys == keys) => {
-                *place = None;
+            Some(entry) if entry.is_some_and(|entry| entry.keys == keys) => {
+                *entry = None;
                 self.free.push(index);
                 true
             }
@@ -161,7 +159,7 @@ impl KeyTable {
         len: u64,
         right: Access,
         domain: u32,
-    ) -> Result<Stretch, KeyError> {
+    ) -> Result<MemSpan, KeyError> {
         let entry = self.entries.get(self.index(rkey)).copied().flatten();
         let entry = entry.filter(|entry| rkey != 0 && entry.keys.rkey == rkey).ok_or(KeyError::Unknown)?;
         if entry.domain != domain {
@@ -174,7 +172,7 @@ impl KeyTable {
     }
 
     /// The whole of the registration with this remote key.
-    pub fn memory(&self, rkey: u32) -> Option<Stretch> {
+    pub fn memory(&self, rkey: u32) -> Option<MemSpan> {
         let entry = self.entries.get(self.index(rkey)).copied().flatten()?;
         (rkey != 0 && entry.keys.rkey == rkey).then_some(entry.memory)
     }
@@ -218,9 +216,9 @@ mod tests {
     const ALL: Access = Access(0x33);
 
     /// A range that is only calculated with.
-    fn range(addr: usize, len: usize) -> Stretch {
+    fn range(addr: usize, len: usize) -> MemSpan {
         // SAFETY: no test of this module copies.
-        unsafe { Stretch::new(addr, len) }
+        unsafe { MemSpan::new(addr, len) }
     }
 
     #[test]
@@ -244,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_dies_with_its_registration_and_the_place_gets_another() {
+    fn a_key_dies_with_its_registration_and_its_index_gets_another() {
         let mut table = KeyTable::new(1);
         let old = table.insert(range(0x1000, 16), ALL, 0).unwrap();
         assert!(table.insert(range(0x2000, 16), ALL, 0).is_none(), "the limit is 1");

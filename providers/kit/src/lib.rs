@@ -1,20 +1,22 @@
-//! What software providers share: copies between stretches of application memory, keys of registered memory, queues
+//! What software providers share: copies between spans of application memory, keys of registered memory, queues
 //! of posted work, descriptors to wake a sleeper.
 //!
 //! # Unsafe
-//! [`copy`] and [`heap`] are the only modules with unsafe code. A provider vouches once for a range of memory, where
-//! it makes a [`Stretch`] of it; everything done with it afterwards is checked and safe.
+//! Only [`copy`], `heap` and `fork` have unsafe code. A provider promises a range of memory once, where it makes a
+//! [`MemSpan`]; everything done with it afterwards is checked and safe.
 
 pub mod copy;
 mod fd;
 mod fifo;
+mod fork;
 mod heap;
 mod keys;
 mod secrets;
 
-pub use copy::Stretch;
+pub use copy::MemSpan;
 pub use fd::{EventFd, Timer};
 pub use fifo::Fifo;
+pub use fork::ForkGuard;
 pub use heap::Heap;
 pub use keys::{KeyError, KeyTable};
 pub use secrets::Secrets;

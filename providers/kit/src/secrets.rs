@@ -1,19 +1,19 @@
-//! The part of a key that nobody can guess.
+//! The random part of a key.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 
-/// Numbers of a few bits in an order that only the operating system's random numbers determine. Each comes once before any
-/// comes again: a key that was in use is not given out anew by chance while somebody may still hold it.
+/// Numbers of a few bits in an order that depends on the operating system's random numbers. Each comes once before any comes
+/// again, so that a peer cannot use a key of the past by chance.
 ///
-/// A counter is sent through a permutation, a Feistel network keyed with the secret.
+/// A counter goes through a permutation: a Feistel network with a secret key.
 pub struct Secrets {
     key: RandomState,
     bits: u32,
     counter: u64,
 }
 
-/// As many as make a pseudorandom permutation of a pseudorandom function, and one.
+/// Four make a pseudorandom permutation of a pseudorandom function; this is one more.
 const ROUNDS: u32 = 5;
 
 impl Secrets {
@@ -31,7 +31,7 @@ impl Secrets {
 
     fn permuted(&self, counter: u64) -> u32 {
         let half = self.bits / 2;
-        // Each round changes one part by what the other is, so all can be undone: no two counters become one number.
+        // Each round changes one part by the other, so that it can be undone. No two counters give one number.
         let widths = [half, self.bits - half];
         let mut parts = [counter & mask(widths[0]), counter >> half & mask(widths[1])];
         for round in 0..ROUNDS {

@@ -12,7 +12,9 @@ use std::ffi::{c_char, c_int, c_void};
 use libc::ssize_t;
 
 use crate::consts::{FI_ENABLE, FI_GET_RAW_MR, FI_GETWAIT};
-use crate::types::*;
+use crate::data::*;
+use crate::fid::{fi_addr_t, fid};
+use crate::objects::*;
 
 const NO_SUCH: c_int = -libc::ENOSYS;
 

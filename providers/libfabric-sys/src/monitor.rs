@@ -9,8 +9,8 @@ use std::ffi::{c_int, c_void};
 use std::mem::size_of;
 use std::ptr;
 
+use crate::fid::fid;
 use crate::inline::{fi_bind, fi_close};
-use crate::types::fid;
 
 /// `fi_open`, as the header has it.
 pub type Open = unsafe extern "C" fn(

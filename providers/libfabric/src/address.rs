@@ -1,14 +1,14 @@
-//! Socket addresses as the C interface has them.
+//! Addresses in the C interface's format.
 
 use std::mem::size_of;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 use dat_plugin::SockAddr;
 
-/// Most bytes of an address of any fabric.
+/// Most bytes of an address, of any fabric.
 pub const ROOM: usize = 128;
 
-/// An address of the fabric's own format, opaque unless it is a socket address.
+/// An address in the fabric's format, opaque unless it is a socket address.
 #[derive(Clone, Copy, Debug)]
 pub struct Raw {
     bytes: [u8; ROOM],
@@ -16,7 +16,7 @@ pub struct Raw {
 }
 
 impl Raw {
-    /// These bytes; `None` if they are more than any address has.
+    /// An address of these bytes; `None` if there are too many.
     pub fn new(bytes: &[u8]) -> Option<Raw> {
         let mut raw = Raw { bytes: [0; ROOM], len: bytes.len() };
         raw.bytes.get_mut(..bytes.len())?.copy_from_slice(bytes);
@@ -27,7 +27,7 @@ impl Raw {
         &self.bytes[..self.len]
     }
 
-    /// Read as a socket address.
+    /// The socket address, if it is one.
     pub fn socket(&self) -> Option<SocketAddr> {
         let bytes = self.bytes();
         let family = u16::from_ne_bytes(bytes.get(..2)?.try_into().ok()?);
@@ -72,25 +72,31 @@ impl From<SocketAddr> for Raw {
     }
 }
 
-/// Where to find `port` of the device at `addr`; `None` if that cannot be an internet port.
+/// The socket address of `port` at `addr`; `None` if `port` is no TCP port.
 pub fn at_port(addr: SockAddr, port: u64) -> Option<SocketAddr> {
     let mut socket = addr.to_std()?;
     socket.set_port(u16::try_from(port).ok().filter(|port| *port != 0)?);
-    // An IPv4 address in IPv6 clothes means the IPv4 one.
+    // An IPv4-mapped IPv6 address means the IPv4 address.
     Some(SocketAddr::new(socket.ip().to_canonical(), socket.port())).map(|plain| match (plain, socket) {
         (SocketAddr::V6(_), SocketAddr::V6(full)) => SocketAddr::V6(full),
         (plain, _) => plain,
     })
 }
 
+/// Whether an address is good on one link only.
+pub fn is_link_local(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(v4) => v4.is_link_local(),
+        IpAddr::V6(v6) => v6.segments()[0] & 0xFFC0 == 0xFE80,
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::net::IpAddr;
-
     use super::*;
 
     #[test]
-    fn addresses_survive_the_c_format() {
+    fn socket_addresses_are_read_as_written() {
         for text in ["127.0.0.1:4711", "[::1]:4711", "[fe80::1%7]:65535"] {
             let addr: SocketAddr = text.parse().unwrap();
             assert_eq!(Raw::from(addr).socket(), Some(addr));
@@ -98,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_socket_address_is_none() {
+    fn other_bytes_are_no_socket_address() {
         for bytes in [&[][..], &[2], &[2, 0, 1, 2], &[99, 0, 1, 2, 3, 4, 5, 6], &[10, 0, 1, 2, 3, 4, 5, 6, 7]]
         {
             assert_eq!(Raw::new(bytes).and_then(|raw| raw.socket()), None);
@@ -107,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_beyond_the_internets_is_none() {
+    fn a_number_beyond_tcp_ports_is_no_port() {
         let addr = SockAddr::from(IpAddr::from([127, 0, 0, 1]));
         assert_eq!(at_port(addr, 80), Some("127.0.0.1:80".parse().unwrap()));
         assert_eq!(at_port(addr, 65_536), None);

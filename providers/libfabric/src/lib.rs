@@ -1,80 +1,71 @@
 //! The libfabric provider: any fabric libfabric knows, through connected or datagram endpoints.
 //!
 //! # How it works
-//! A connection is an endpoint of its own (`endpoint = "msg"`), or a peer's address and a tag on the device's only
-//! endpoint (`"rdm"`). Messages are libfabric's messages, written and read memory is libfabric's RMA; nothing is copied
-//! here, except where a fabric's immediate data is too little (`framed.rs`). What libfabric does not promise on all fabrics is agreed upon between the two devices, in the immediate data of
-//! messages and in doorbells (`bells.rs`):
+//! With `endpoint = "msg"` each connection has an endpoint of its own. With `"rdm"` a connection is a peer's address and a
+//! tag on the device's only endpoint. Messages are libfabric's messages, RDMA is libfabric's RMA. Nothing is copied here,
+//! except where a fabric has too little immediate data (`channel/framed.rs`). The two devices agree on what libfabric does
+//! not guarantee on all fabrics, by immediate data and control messages (`wire/control.rs`):
 //!
-//! - **Credit.** A message is sent when the peer has a receive for it, so none ever waits inside the fabric, where it
-//!   would block everything behind it. A send completes when the peer says that it consumed the message.
-//! - **Shared receives.** Those of a shared queue are drawn when the peer says that it has messages (`srq.rs`).
-//! - **Room.** A message longer than the smallest receive is announced first, so that one that is too long fails alone.
-//! - **Keys.** What a 32-bit key stands for on the fabric is asked for at its first use, and taken back when the memory
-//!   is deregistered. So a forbidden access fails with its proper status before it reaches the fabric, whose own check
-//!   stays behind it.
-//! - **Life.** A peer that says nothing is asked; one that does not answer is gone.
+//! - **Credit.** A message is sent only when the peer has a receive for it. So no message waits inside the fabric, where it
+//!   would block all others. A send completes when the peer reports that it consumed the message.
+//! - **Shared receives.** A channel draws receives of a shared queue when its peer announces messages.
+//! - **Room.** A message longer than the peer's smallest receive is announced first. So one that is too long fails alone.
+//! - **Keys.** A peer resolves an application's 32-bit key at its first use; deregistration revokes it. So a forbidden access
+//!   fails with its proper status before it reaches the fabric, whose own check remains.
+//! - **Liveness.** A silent peer is pinged; the connection breaks if it does not answer.
 //!
-//! # Who makes progress
-//! Whoever polls a queue; a blocked waiter is woken by the fabric's descriptor. While nobody polls, the event thread is
-//! woken by the same descriptor; while somebody does, it looks every millisecond instead of being woken by every
-//! message. That tick is the whole cost: about 1000 short wakes a second and device, only while applications poll. A
-//! fabric whose queues wake nobody is looked at by a thread of the device's own (`ticker.rs`).
+//! # Progress
+//! Threads that poll queues make progress; the fabric's descriptor wakes blocked waiters. While no thread polls, the fabric
+//! also wakes the event thread. While threads poll, the event thread looks every millisecond instead, so it is not woken
+//! for each message. That is the whole cost: about 1000 short wake-ups a second per device, only while applications poll.
+//! A thread of the device polls fabrics without wait descriptors (`core/poll_thread.rs`).
+//!
+//! # Layers
+//! Each folder uses only those above it in this list. No two files use each other.
+//!
+//! | layer | content |
+//! |---|---|
+//! | `address`, `params`, `status`, `wire` | addresses, configuration, error table, formats; no call of libfabric |
+//! | `fabric` | libfabric's objects of a device: what it offers, domain, completion queues |
+//! | `memory` | registrations, keys, windows |
+//! | `discovery` | finding peers by TCP on fabrics without IP addresses |
+//! | `endpoint` | posting; datagram endpoints, their address vector and outgoing frames |
+//! | `core` | what all objects of a device share; wake-ups, events, run list |
+//! | `channel` | one end of a connection: data path, credit, control messages, teardown |
+//! | `datagram` | connections over a datagram endpoint |
+//! | `progress` | completions to channels |
+//! | `connected` | connections of connected endpoints |
+//! | `device` | the parts together; the event thread |
+//! | `abi` | the traits of `dat_plugin` |
+//!
+//! A lower layer reaches a higher one by a trait that the higher one implements: `core::Task` and `memory::KeyUser`.
 //!
 //! `docs/libfabric.md` describes all parameters, the handshake, and what was tried.
 
+mod abi;
 mod address;
-mod bells;
 mod channel;
-mod connect;
-mod cq;
-mod datagrams;
-mod desk;
+mod connected;
+mod core;
+mod datagram;
 mod device;
+mod discovery;
 mod endpoint;
-mod events;
 mod fabric;
-mod finder;
-mod flow;
-mod framed;
-mod frames;
-mod incoming;
-mod info;
-mod inherited;
-mod inquiry;
-mod knock;
-mod limits;
-mod listener;
-mod meeting;
 mod memory;
-mod order;
-mod outbox;
-mod owner;
 mod params;
-mod place;
-mod port;
-mod posting;
 mod probe;
 mod progress;
-mod queue;
-mod receives;
-mod requests;
-mod retired;
-mod revoke;
-mod seek;
-mod segments;
-mod srq;
 mod status;
-mod ticker;
-mod windows;
+#[cfg(test)]
+mod testing;
 mod wire;
-mod work;
 
 use std::sync::Arc;
 
 use dat_plugin::{Caps, Config, Failure, Probe, Provider, ProviderInfo};
 
-pub use device::FabricDevice;
+pub use abi::device::FabricDevice;
 
 /// The libfabric provider.
 #[derive(Clone, Copy, Debug)]
@@ -83,8 +74,8 @@ pub struct Libfabric;
 impl Provider for Libfabric {
     type Device = FabricDevice;
 
-    /// What devices have at most; atomic operations only on fabrics that have them.
-    const CAPS: Option<Caps> = Some(device::CAPS);
+    /// The most that devices can do; atomic operations only on fabrics that have them.
+    const CAPS: Option<Caps> = Some(abi::device::CAPS);
 
     const INFO: ProviderInfo = ProviderInfo {
         name: "libfabric",

@@ -5,27 +5,27 @@ use std::time::Duration;
 
 use dat_plugin::{Config, Failure, Status};
 
-/// What a device is configured with.
+/// The configuration of a device.
 #[derive(Clone, Debug)]
 pub struct Params {
     pub ia_name: String,
-    /// libfabric's provider, as `fi_info -l` names it.
+    /// libfabric's provider, named as by `fi_info -l`.
     pub fabric: String,
     pub endpoint: Endpoint,
-    /// libfabric's domain, mostly a network interface; empty for any.
+    /// libfabric's domain, usually a network interface; empty for any.
     pub interface: String,
-    /// The device's own address; absent for the first the fabric offers.
+    /// The device's address; `None` for the first that the fabric offers.
     pub address: Option<IpAddr>,
     pub family: Family,
     pub progress: Progress,
-    /// A peer that says nothing for so long is gone; without limit when absent.
+    /// A connection whose peer is silent for this long breaks; `None`: never.
     pub keepalive: Option<Duration>,
-    /// How long a disconnect may wait for transfers that libfabric has under way.
+    /// How long a disconnect may wait for transfers under way.
     pub linger: Duration,
-    /// Whether the last byte of a write appears after all others.
+    /// Whether the last byte of an RDMA write appears after all others.
     pub last_byte_last: bool,
     pub max_channels: u32,
-    /// Whether connected endpoints use frames whatever the fabric has.
+    /// Whether connected endpoints use frames on every fabric.
     pub frames: bool,
 }
 
@@ -46,12 +46,12 @@ pub enum Family {
     V6,
 }
 
-/// Who makes a fabric progress that does not do it by itself.
+/// How a fabric without progress of its own is driven.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// Whoever polls; and while nobody does, the event thread, woken by the fabric if that wakes anybody.
+    /// By threads that poll; otherwise by the event thread, which the fabric wakes.
     Auto,
-    /// Threads of the device look every millisecond, always: for fabrics whose descriptor tells too little.
+    /// By the device's threads every millisecond, for fabrics whose wait descriptor is unreliable.
     Tick,
 }
 
@@ -81,12 +81,9 @@ impl Params {
         };
         let fabric = word("fabric", "tcp");
         if fabric.is_empty() || fabric.bytes().any(|byte| byte == 0 || byte == b',' || byte == b'^') {
-            return Err(bad(
-                "fabric",
-                "the name of one of libfabric's providers is needed, as `fi_info -l` has it",
-            ));
+            return Err(bad("fabric", "give the name of one libfabric provider, as listed by `fi_info -l`"));
         }
-        // A layered provider makes datagrams of connections, or reliable ones of unreliable ones.
+        // A layered provider offers reliable datagrams.
         let default = if fabric.contains(';') { "rdm" } else { "msg" };
         let endpoint = match word("endpoint", default).as_str() {
             "msg" => Endpoint::Msg,
@@ -122,7 +119,7 @@ impl Params {
         };
         let keepalive = config.get("keepalive_ms", 15_000u64)?;
         let max_channels = config.get("max_channels", 8192u32)?;
-        if max_channels == 0 || max_channels >= crate::wire::MAX_CHANS {
+        if max_channels == 0 || max_channels >= crate::wire::control::MAX_CHANS {
             return Err(bad("max_channels", "1 to 16777215 are possible"));
         }
         Ok(Params {
@@ -159,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused_by_name() {
+    fn a_wrong_value_is_refused_with_its_parameter() {
         let wrong = [
             ("fabric", "tcp,verbs"),
             ("endpoint", "dgram"),

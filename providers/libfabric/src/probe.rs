@@ -8,7 +8,7 @@ use libfabric_sys::Library;
 use libfabric_sys::consts::{FI_EP_MSG, FI_EP_RDM};
 
 use crate::fabric::Fabric;
-use crate::info::{API, Info, ip_of, text, version};
+use crate::fabric::info::{API, Info, ip_of, text, version};
 use crate::params::{Endpoint, Params};
 
 pub(crate) fn candidates(config: &Config) -> Vec<Probe> {

@@ -1,9 +1,12 @@
-//! Errors of libfabric, and what each means here. One table, so that every path gives the same answer.
+//! libfabric's errors and what each means here. All paths use one table, so they give the same answer.
 
 use dat_plugin::{CompletionStatus, EventKind, Failure, Status};
 use libfabric_sys::{Library, consts};
 
-/// What an error number means in each of the three places one is met.
+/// A call's negative error number, or a completion's positive one.
+pub type Errno = i32;
+
+/// What an error number means in a call, while connecting, and in a completion.
 struct Row {
     errno: i32,
     /// A call that failed.
@@ -18,7 +21,7 @@ const fn row(errno: i32, call: Status, connect: EventKind, completion: Completio
     Row { errno, call, connect, completion }
 }
 
-/// Everything not in it is `IO`, `REFUSED`, `TRANSPORT`.
+/// A number that is not in it means `IO`, `REFUSED` and `TRANSPORT`.
 const TABLE: [Row; 33] = [
     row(libc::EPERM, Status::PERMISSION, EventKind::REFUSED, CompletionStatus::TRANSPORT),
     row(libc::EACCES, Status::PERMISSION, EventKind::REFUSED, CompletionStatus::REMOTE_ACCESS),
@@ -28,7 +31,7 @@ const TABLE: [Row; 33] = [
     row(libc::ENOSPC, Status::NO_RESOURCE, EventKind::REFUSED, CompletionStatus::TRANSPORT),
     row(libc::EAGAIN, Status::NO_RESOURCE, EventKind::REFUSED, CompletionStatus::TRANSPORT),
     row(libc::EBUSY, Status::NO_RESOURCE, EventKind::REFUSED, CompletionStatus::TRANSPORT),
-    // From connect: an address to which no way leads from the device's own.
+    // From connect: no route leads from the device's address to the peer's.
     row(libc::EINVAL, Status::INVALID, EventKind::UNREACHABLE, CompletionStatus::REMOTE_ERROR),
     row(libc::EMSGSIZE, Status::INVALID, EventKind::REFUSED, CompletionStatus::LOCAL_LENGTH),
     row(libc::EFAULT, Status::INVALID, EventKind::REFUSED, CompletionStatus::LOCAL_ACCESS),
@@ -56,7 +59,7 @@ const TABLE: [Row; 33] = [
     row(consts::FI_ENORX, Status::NO_RESOURCE, EventKind::REFUSED, CompletionStatus::NOT_READY),
 ];
 
-/// What a status of a verbs work completion is as an error number.
+/// The error number of a verbs work completion status.
 pub fn of_verbs(status: i32) -> i32 {
     match status {
         1 => libc::EMSGSIZE,
@@ -75,25 +78,30 @@ fn find(errno: i32) -> Option<&'static Row> {
     TABLE.iter().find(|row| row.errno == errno)
 }
 
-/// What a call that returned `-errno` or `errno` is answered with.
+/// The status of a call that returned `-errno` or `errno`.
 pub fn of_call(errno: i32) -> Status {
     find(errno).map_or(Status::IO, |row| row.call)
 }
 
-/// What becomes of an attempt to connect.
+/// The event of a connect that failed.
 pub fn of_connect(errno: i32) -> EventKind {
     find(errno).map_or(EventKind::REFUSED, |row| row.connect)
 }
 
-/// How a request or receive ended.
+/// The status of a completion.
 pub fn of_completion(errno: i32) -> CompletionStatus {
     find(errno).map_or(CompletionStatus::TRANSPORT, |row| row.completion)
 }
 
-/// A failure of the library's call `what`.
+/// The failure of libfabric's call `what`.
 pub fn failure(library: &Library, what: &str, result: i64) -> Failure {
     let errno = i32::try_from(result.unsigned_abs()).unwrap_or(consts::FI_EOTHER);
     Failure::new(of_call(errno), format!("{what}: {} ({errno})", library.strerror(errno)))
+}
+
+/// Fails if `result` is an error of libfabric's call `what`.
+pub fn check(library: &Library, what: &str, result: i32) -> Result<(), Failure> {
+    if result >= 0 { Ok(()) } else { Err(failure(library, what, result.into())) }
 }
 
 #[cfg(test)]
@@ -101,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_number_is_there_once() {
+    fn each_number_has_one_row() {
         for (at, row) in TABLE.iter().enumerate() {
             let twice = TABLE[at + 1..].iter().any(|other| other.errno == row.errno);
             assert!(!twice, "error {} has two rows", row.errno);
@@ -109,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn verbs_failures_mean_what_they_do_to_the_provider_of_verbs() {
+    fn verbs_statuses_mean_the_same_as_in_the_ibverbs_provider() {
         let known = [
             (1, CompletionStatus::LOCAL_LENGTH),
             (4, CompletionStatus::LOCAL_ACCESS),
@@ -126,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn both_signs_mean_the_same_and_unknown_ones_have_an_answer() {
+    fn the_sign_does_not_matter_and_unknown_numbers_have_a_meaning() {
         assert_eq!(of_call(-libc::EADDRINUSE), Status::IN_USE);
         assert_eq!(of_call(libc::EADDRINUSE), Status::IN_USE);
         assert_eq!(of_connect(libc::ECONNREFUSED), EventKind::REFUSED);

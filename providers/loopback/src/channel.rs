@@ -1,16 +1,16 @@
 //! One end of a connection.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use dat_kit::Fifo;
 use dat_plugin::{
-    AtomicRequest, BindRequest, Channel, ChannelAttr, Completion, ConnectParam, Event, EventKind, Failure,
-    Opcode, PostFlag, RecvRequest, Segment, SockAddr, Status,
+    AtomicRequest, BindRequest, Channel, ChannelAttr, ConnectParam, Event, EventKind, Failure, Opcode,
+    PostFlag, RecvRequest, Segment, SockAddr, Status,
 };
 
-use crate::device::{LoopDevice, MAX_MESSAGE, MAX_POSTS, MAX_PRIVATE_DATA, MAX_SEGMENTS};
-use crate::network::{Network, Origin, Request, State};
+use crate::adapter::Adapter;
+use crate::limits::{MAX_MESSAGE, MAX_POSTS, MAX_PRIVATE_DATA, MAX_SEGMENTS, well_formed};
+use crate::network::{Endpoint, Network, Origin, Phase, Recv, Request, State, Work};
 use crate::params::{Params, SILENT_CONNECT};
 use crate::queue::LoopQueue;
 
@@ -22,128 +22,38 @@ pub struct LoopChannel {
     index: usize,
 }
 
-/// A channel as the network sees it.
-#[derive(Debug)]
-pub struct End {
-    pub device: usize,
-    pub attr: ChannelAttr,
-    pub phase: Phase,
-    pub local_port: u64,
-    send_queue: Option<Arc<LoopQueue>>,
-    recv_queue: Option<Arc<LoopQueue>>,
-    pub requests: Fifo<Work>,
-    pub recvs: Fifo<Recv>,
-    /// The shared receive queue that takes the place of `recvs`.
-    pub srq: Option<usize>,
-    /// The last success that was kept silent: token and length.
-    pub silent: Option<(u64, u32)>,
-    /// Since when the first request, a message, has found no receive. Kept with a time limit only.
-    pub waiting_since: Option<Instant>,
-}
-
-/// Where a channel is in its life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
-    Idle,
-    /// Asked, and waits for the answer.
-    Connecting {
-        request: u64,
-    },
-    /// Asked, and there will be no answer.
-    Unanswered,
-    Connected {
-        peer: usize,
-    },
-    Stopped,
-}
-
-/// A posted request.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Work {
-    pub token: u64,
-    pub opcode: Opcode,
-    pub flags: PostFlag,
-    pub length: u64,
-    pub remote_addr: u64,
-    pub rkey: u32,
-    pub imm: u32,
-    /// Of an atomic operation: what is added or expected, and what the word becomes then.
-    pub operands: [u64; 2],
-    /// Of a bind that could not be done.
-    pub failed: bool,
-}
-
-/// A posted receive.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Recv {
-    pub token: u64,
-    pub room: u64,
-    pub poisoned: bool,
-}
-
-impl End {
-    /// Forgets all work; returns the phase it was in.
-    pub fn stop(&mut self) -> Phase {
-        self.settle();
-        self.requests.clear();
-        self.recvs.clear();
-        self.waiting_since = None;
-        std::mem::replace(&mut self.phase, Phase::Stopped)
-    }
-
-    /// Completes the last success that was kept silent.
-    pub fn settle(&mut self) {
-        if let Some((token, length)) = self.silent {
-            self.complete_request(Completion { token, length, ..Completion::default() });
-        }
-    }
-
-    pub fn complete_request(&mut self, completion: Completion) {
-        self.silent = None;
-        if let Some(queue) = &self.send_queue {
-            queue.push(Completion { user: self.attr.send_user, ..completion });
-        }
-    }
-
-    pub fn complete_recv(&self, completion: Completion) {
-        if let Some(queue) = &self.recv_queue {
-            queue.push(Completion { user: self.attr.recv_user, ..completion });
-        }
-    }
-}
-
 impl LoopChannel {
     pub(crate) fn new(
-        device: &LoopDevice,
+        adapter: &Adapter,
         attr: &ChannelAttr,
         send: Option<&Arc<LoopQueue>>,
         recv: Option<&Arc<LoopQueue>>,
         srq: Option<usize>,
     ) -> Result<LoopChannel, Failure> {
-        let params = &device.params;
+        let params = &adapter.params;
         let refuse =
             |status, why: &str| Err(Failure::new(status, format!("{}: new channel: {why}", params.ia_name)));
         if attr.max_requests.max(attr.max_recvs) > MAX_POSTS
             || attr.max_request_segments.max(attr.max_recv_segments) > MAX_SEGMENTS
             || attr.max_message > MAX_MESSAGE
         {
-            return refuse(Status::INVALID, "more is asked for than the device's attributes offer");
+            return refuse(Status::INVALID, "its attributes exceed those of the device");
         }
         let requests = Fifo::new(attr.max_requests as usize, attr.max_request_segments as usize);
         let recvs = Fifo::new(attr.max_recvs as usize, attr.max_recv_segments as usize);
         let (Some(requests), Some(recvs)) = (requests, recvs) else {
             return refuse(Status::NO_RESOURCE, "not enough memory for its posts");
         };
-        let mut state = device.network.lock();
-        let Some(own) = state.devices.get_mut(device.index) else {
+        let mut state = adapter.network.lock();
+        let Some(own) = state.devices.get_mut(adapter.index) else {
             return refuse(Status::INVALID, "the device is closed");
         };
         if own.open_channels >= params.max_channels {
             return refuse(Status::NO_RESOURCE, "the device has max_channels of them; close one first");
         }
         own.open_channels += 1;
-        let index = state.channels.insert(End {
-            device: device.index,
+        let index = state.channels.insert(Endpoint {
+            device: adapter.index,
             attr: *attr,
             phase: Phase::Idle,
             local_port: 0,
@@ -152,11 +62,11 @@ impl LoopChannel {
             requests,
             recvs,
             srq,
-            silent: None,
+            unsignalled: None,
             waiting_since: None,
         });
         drop(state);
-        Ok(LoopChannel { network: device.network.clone(), params: params.clone(), index })
+        Ok(LoopChannel { network: adapter.network.clone(), params: params.clone(), index })
     }
 
     fn failure(&self, call: &str, status: Status, why: &str) -> Failure {
@@ -164,7 +74,7 @@ impl LoopChannel {
     }
 
     /// The channel's own end, if it may begin a connection.
-    fn idle_end<'a>(&self, state: &'a mut State, call: &str) -> Result<&'a mut End, Failure> {
+    fn idle_end<'a>(&self, state: &'a mut State, call: &str) -> Result<&'a mut Endpoint, Failure> {
         state.channels.get_mut(self.index).filter(|end| end.phase == Phase::Idle).ok_or_else(|| {
             self.failure(call, Status::INVALID, "the channel was used before; open another one")
         })
@@ -201,7 +111,7 @@ impl Channel for LoopChannel {
         if self.params.fails(SILENT_CONNECT) {
             return Ok(());
         }
-        let Some(knock) = state.listeners.get(&param.port).copied() else {
+        let Some(listening) = state.listeners.get(&param.port).copied() else {
             state.fail_connect(Some(self.index), EventKind::REFUSED, &[]);
             return Ok(());
         };
@@ -210,7 +120,7 @@ impl Channel for LoopChannel {
         self.set_phase(&mut state, Phase::Connecting { request });
         state
             .requests
-            .insert(request, Request { from: Some(self.index), at: knock.device, port: param.port });
+            .insert(request, Request { from: Some(self.index), at: listening.device, port: param.port });
         let peer = state.devices.get(device).map_or(SockAddr::UNSPECIFIED, |own| own.address.into());
         let event = Event {
             qos: param.qos,
@@ -218,9 +128,9 @@ impl Channel for LoopChannel {
             port: param.port,
             peer_port: port,
             peer,
-            ..Event::new(EventKind::REQUEST, knock.user).with_data(param.data)
+            ..Event::new(EventKind::REQUEST, listening.user).with_data(param.data)
         };
-        state.send_event(knock.device, Origin::Request, event);
+        state.send_event(listening.device, Origin::Request, event);
         Ok(())
     }
 
@@ -295,12 +205,12 @@ impl Channel for LoopChannel {
         self.enqueue(&mut self.network.lock(), work, &[request.sink], 8)
     }
 
-    /// The window is bound at once, so that its key is good for whatever is posted next; the completion keeps its turn.
+    /// Binds the window at once, so that its key is good for the next posts. The completion keeps its turn.
     fn bind(&self, request: &BindRequest) -> Result<u32, Status> {
         let mut state = self.network.lock();
         let device = match state.channels.get(self.index) {
             Some(end) if end.requests.is_full() => return Err(Status::NO_RESOURCE),
-            Some(End { phase: Phase::Connected { .. }, device, .. }) => *device,
+            Some(Endpoint { phase: Phase::Connected { .. }, device, .. }) => *device,
             _ => return Err(Status::NOT_CONNECTED),
         };
         let keys = &mut state.devices.get_mut(device).ok_or(Status::NOT_CONNECTED)?.keys;
@@ -381,7 +291,7 @@ impl LoopChannel {
         if !end.requests.push(work, segments) {
             return Status::NO_RESOURCE;
         }
-        // One that is not alone waits for the first, which waits for a receive.
+        // A request behind another waits for that one, which waits for a receive.
         if end.requests.len() == 1 {
             state.progress(self.index);
         }
@@ -393,10 +303,4 @@ impl LoopChannel {
             end.phase = phase;
         }
     }
-}
-
-/// Whether a post's segments are as many and as long as it says, and as it may be.
-pub(crate) fn well_formed(segments: &[Segment], limit: u32, total: u64) -> bool {
-    let sum: u64 = segments.iter().map(|segment| u64::from(segment.len())).sum();
-    segments.len() <= limit as usize && sum == total && total <= MAX_MESSAGE
 }

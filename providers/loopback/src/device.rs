@@ -1,4 +1,4 @@
-//! An open interface adapter.
+//! The interface adapter.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, RawFd};
@@ -6,45 +6,25 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dat_kit::KeyTable;
 use dat_plugin::{
-    Access, Block, Caps, ChannelAttr, Device, DeviceAttr, Event, EventKind, Failure, Keys, RejectReason,
-    SrqAttr, Status,
+    Access, Block, ChannelAttr, Device, DeviceAttr, Event, EventKind, Failure, Keys, RejectReason, SrqAttr,
+    Status,
 };
 
+use crate::adapter::Adapter;
 use crate::channel::LoopChannel;
+use crate::limits::{CAPS, MAX_DEPTH, MAX_MESSAGE, MAX_POSTS, MAX_PRIVATE_DATA, MAX_REGION, MAX_SEGMENTS};
 use crate::listener::LoopListener;
-use crate::memory::{Blocks, MAX_REGION};
+use crate::memory::Blocks;
 use crate::network::{DeviceState, Network};
 use crate::params::Params;
-use crate::queue::{LoopQueue, MAX_DEPTH};
+use crate::queue::LoopQueue;
 use crate::srq::LoopSrq;
 use crate::wake::Wake;
-
-/// What every device can do.
-pub const CAPS: Caps = Caps(
-    Caps::ALLOC.0
-        | Caps::RECEIVER_WAITS.0
-        | Caps::WRITE_ORDERED.0
-        | Caps::ATOMICS.0
-        | Caps::IMMEDIATE.0
-        | Caps::SRQ.0
-        | Caps::WINDOWS.0
-        | Caps::SEND_INVALIDATE.0,
-);
-/// Private data at request, accept and reject, in bytes.
-pub const MAX_PRIVATE_DATA: usize = 256;
-/// Segments of one post.
-pub const MAX_SEGMENTS: u32 = 16;
-/// Requests or receives outstanding on one channel.
-pub const MAX_POSTS: u32 = 8192;
-/// Bytes of one message, write or read: a completion counts them in 32 bits.
-pub const MAX_MESSAGE: u64 = 1 << 31;
 
 /// An open interface adapter.
 #[derive(Debug)]
 pub struct LoopDevice {
-    pub(crate) network: Arc<Network>,
-    pub(crate) params: Arc<Params>,
-    pub(crate) index: usize,
+    adapter: Adapter,
     event_fd: RawFd,
     blocks: Mutex<Blocks>,
 }
@@ -63,10 +43,11 @@ impl LoopDevice {
             timer_runs: false,
             open_channels: 0,
         });
-        Ok(LoopDevice { network, params: Arc::new(params), index, event_fd, blocks: Mutex::default() })
+        let adapter = Adapter { network, params: Arc::new(params), index };
+        Ok(LoopDevice { adapter, event_fd, blocks: Mutex::default() })
     }
 
-    pub(crate) fn blocks(&self) -> MutexGuard<'_, Blocks> {
+    fn blocks(&self) -> MutexGuard<'_, Blocks> {
         self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -80,11 +61,11 @@ impl Device for LoopDevice {
     fn attr(&self) -> DeviceAttr {
         DeviceAttr {
             caps: CAPS,
-            address: self.params.address.into(),
-            max_channels: self.params.max_channels,
+            address: self.adapter.params.address.into(),
+            max_channels: self.adapter.params.max_channels,
             max_queues: u32::MAX,
             max_queue_depth: MAX_DEPTH,
-            max_regions: self.params.max_regions,
+            max_regions: self.adapter.params.max_regions,
             max_requests_per_channel: MAX_POSTS,
             max_recvs_per_channel: MAX_POSTS,
             max_segments: MAX_SEGMENTS,
@@ -95,18 +76,18 @@ impl Device for LoopDevice {
             max_rdma: MAX_MESSAGE,
             max_region: MAX_REGION,
             max_private_data: MAX_PRIVATE_DATA as u32,
-            qos: self.params.qos,
+            qos: self.adapter.params.qos,
             alignment: 64,
             max_srqs: u32::MAX,
             max_srq_depth: MAX_POSTS,
             max_srq_segments: MAX_SEGMENTS,
-            max_windows: self.params.max_regions,
+            max_windows: self.adapter.params.max_regions,
             ..DeviceAttr::default()
         }
     }
 
     fn open_queue(&self, depth: u32) -> Result<Arc<LoopQueue>, Failure> {
-        self.params.inject("open_queue")?;
+        self.adapter.params.inject("open_queue")?;
         LoopQueue::new(depth).map(Arc::new)
     }
 
@@ -116,8 +97,8 @@ impl Device for LoopDevice {
         send: Option<&Arc<LoopQueue>>,
         recv: Option<&Arc<LoopQueue>>,
     ) -> Result<Arc<LoopChannel>, Failure> {
-        self.params.inject("open_channel")?;
-        LoopChannel::new(self, attr, send, recv, None).map(Arc::new)
+        self.adapter.params.inject("open_channel")?;
+        LoopChannel::new(&self.adapter, attr, send, recv, None).map(Arc::new)
     }
 
     fn open_channel_srq(
@@ -127,29 +108,30 @@ impl Device for LoopDevice {
         recv: Option<&Arc<LoopQueue>>,
         srq: &Arc<LoopSrq>,
     ) -> Result<Arc<LoopChannel>, Failure> {
-        self.params.inject("open_channel")?;
-        LoopChannel::new(self, attr, send, recv, Some(srq.index)).map(Arc::new)
+        self.adapter.params.inject("open_channel")?;
+        LoopChannel::new(&self.adapter, attr, send, recv, Some(srq.index)).map(Arc::new)
     }
 
     fn open_srq(&self, attr: &SrqAttr) -> Result<Arc<LoopSrq>, Failure> {
-        LoopSrq::new(self, attr).map(Arc::new)
+        LoopSrq::new(&self.adapter, attr).map(Arc::new)
     }
 
     fn open_window(&self, domain: u32) -> Result<u64, Failure> {
-        let mut state = self.network.lock();
-        let window = state.devices.get_mut(self.index).and_then(|device| device.keys.open_window(domain));
+        let mut state = self.adapter.network.lock();
+        let window =
+            state.devices.get_mut(self.adapter.index).and_then(|device| device.keys.open_window(domain));
         window.map(u64::from).ok_or_else(|| {
             let message = format!(
                 "{}: the device has max_regions registrations and windows; end one first",
-                self.params.ia_name
+                self.adapter.params.ia_name
             );
             Failure::new(Status::NO_RESOURCE, message)
         })
     }
 
     fn close_window(&self, window: u64) -> Status {
-        let mut state = self.network.lock();
-        let keys = state.devices.get_mut(self.index).map(|device| &mut device.keys);
+        let mut state = self.adapter.network.lock();
+        let keys = state.devices.get_mut(self.adapter.index).map(|device| &mut device.keys);
         match keys.is_some_and(|keys| u32::try_from(window).is_ok_and(|window| keys.close_window(window))) {
             true => Status::OK,
             false => Status::INVALID,
@@ -157,25 +139,25 @@ impl Device for LoopDevice {
     }
 
     fn listen(&self, port: u64, user: u64) -> Result<Arc<LoopListener>, Failure> {
-        self.params.inject("listen")?;
-        self.params.inject_port(port)?;
-        LoopListener::new(&self.network, self.index, port, user).map(Arc::new)
+        self.adapter.params.inject("listen")?;
+        self.adapter.params.inject_port(port)?;
+        LoopListener::new(&self.adapter.network, self.adapter.index, port, user).map(Arc::new)
     }
 
     fn register(&self, addr: u64, len: u64, access: Access, domain: u32) -> Result<Keys, Failure> {
-        self.register_memory(addr, len, access, domain)
+        self.adapter.register_memory(addr, len, access, domain)
     }
 
     fn deregister(&self, keys: Keys) -> Status {
-        self.deregister_memory(keys)
+        self.adapter.deregister_memory(keys)
     }
 
     fn alloc(&self, len: u64) -> Result<Block, Failure> {
-        self.alloc_memory(len)
+        self.blocks().alloc(&self.adapter.params, len)
     }
 
     fn free(&self, block: Block) -> Status {
-        self.free_memory(block)
+        self.blocks().free(block)
     }
 
     fn reject(&self, request: u64, reason: RejectReason, data: &[u8]) -> Status {
@@ -187,8 +169,8 @@ impl Device for LoopDevice {
         if data.len() > MAX_PRIVATE_DATA {
             return Status::INVALID;
         }
-        let mut state = self.network.lock();
-        if state.requests.get(&request).is_none_or(|asked| asked.at != self.index) {
+        let mut state = self.adapter.network.lock();
+        if state.requests.get(&request).is_none_or(|asked| asked.at != self.adapter.index) {
             return Status::INVALID;
         }
         match state.requests.remove(&request).and_then(|asked| asked.from) {
@@ -201,9 +183,9 @@ impl Device for LoopDevice {
     }
 
     fn poll_events(&self, out: &mut [Event]) -> usize {
-        let mut state = self.network.lock();
-        state.check_waiting(self.index);
-        let Some(device) = state.devices.get_mut(self.index) else { return 0 };
+        let mut state = self.adapter.network.lock();
+        state.check_waiting(self.adapter.index);
+        let Some(device) = state.devices.get_mut(self.adapter.index) else { return 0 };
         let count = device.events.len().min(out.len());
         for (place, (_, event)) in out.iter_mut().zip(device.events.drain(..count)) {
             *place = event;
@@ -219,17 +201,20 @@ impl Device for LoopDevice {
     }
 
     fn describe(&self) -> String {
-        format!("in-process, network {:?}, address {}", self.network.name, self.params.address)
+        format!(
+            "in-process, network {:?}, address {}",
+            self.adapter.network.name, self.adapter.params.address
+        )
     }
 
     fn close(&self) {
-        let mut state = self.network.lock();
-        state.listeners.retain(|_, knock| knock.device != self.index);
-        let unanswered = state.requests.extract_if(.., |_, asked| asked.at == self.index);
+        let mut state = self.adapter.network.lock();
+        state.listeners.retain(|_, listening| listening.device != self.adapter.index);
+        let unanswered = state.requests.extract_if(.., |_, asked| asked.at == self.adapter.index);
         let askers: Vec<_> = unanswered.map(|(_, asked)| asked.from).collect();
         for asker in askers {
             state.fail_connect(asker, EventKind::REFUSED, &[]);
         }
-        state.devices.remove(self.index);
+        state.devices.remove(self.adapter.index);
     }
 }

@@ -1,4 +1,4 @@
-//! What the loader finds in the shared object. Its attributes need unsafe code allowed; the macro vouches for them.
+//! The root that the loader finds in the shared object. The macro's attributes need unsafe code allowed.
 #![allow(unsafe_code)]
 
 dat_plugin::export_provider!(crate::Loopback);

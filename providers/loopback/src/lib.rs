@@ -1,13 +1,13 @@
 //! In-process provider: the executable model of the provider interface.
 //!
 //! All devices of one process that are configured with the same `domain` form a network and see each other. Nothing
-//! leaves the process, no hardware and no memory mapping is needed, so the provider runs wherever Rust does, miri and
-//! ThreadSanitizer included. It is written to be read: where the interface's text leaves a doubt, this is the answer.
+//! leaves the process, and it needs no hardware and no memory mapping. So the provider runs wherever Rust does, under miri
+//! and ThreadSanitizer too. It is written to be read: it settles doubts that the interface's text leaves.
 //!
 //! # Design
 //! One lock per network guards everything but the completion queues, each of which has its own; the order is network
-//! first, then queue. Work is done where it is posted: a send is matched and copied in the post of whichever comes
-//! last, the send or the receive. The lock makes this provider simple rather than fast.
+//! first, then queue. Work is done where it is posted: the later of a send and its receive matches and copies the message.
+//! The lock makes this provider simple rather than fast.
 //!
 //! # Parameters
 //! - `domain` (`default`): name of the network.
@@ -20,16 +20,17 @@
 //!   `silent_connect`: a connect is never answered. `free_port`: there is no free port to listen on.
 #![deny(unsafe_code)]
 
+mod adapter;
 mod channel;
 mod device;
 mod export;
+mod limits;
 mod listener;
 mod memory;
 mod network;
 mod params;
 mod queue;
 mod srq;
-mod transfer;
 mod wake;
 
 use std::sync::Arc;
@@ -54,7 +55,7 @@ impl Provider for Loopback {
         description: "devices of one process, for tests and for trying things out",
     };
 
-    const CAPS: Option<Caps> = Some(device::CAPS);
+    const CAPS: Option<Caps> = Some(limits::CAPS);
 
     fn open(config: &Config) -> Result<Arc<LoopDevice>, Failure> {
         LoopDevice::open(params::Params::parse(config)?).map(Arc::new)

@@ -1,26 +1,16 @@
-//! Where peers knock.
+//! Listeners: ports that accept connection requests.
 
 use std::sync::Arc;
 
-use dat_plugin::{EventKind, Failure, Listener, Status};
+use dat_plugin::{Failure, Listener, Status};
 
-use crate::network::{Network, Origin, State};
-
-/// The first port that is given out unasked.
-const FIRST_FREE_PORT: u64 = 1024;
+use crate::network::{Listening, Network};
 
 /// A port being listened on.
 #[derive(Debug)]
 pub struct LoopListener {
     network: Arc<Network>,
     port: u64,
-}
-
-/// What the network knows of a listener.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Knock {
-    pub device: usize,
-    pub user: u64,
 }
 
 impl LoopListener {
@@ -37,40 +27,9 @@ impl LoopListener {
                 format!("port {port} of network {:?} already has a listener; choose another", network.name);
             return Err(Failure::new(Status::IN_USE, message));
         }
-        state.listeners.insert(port, Knock { device, user });
+        state.listeners.insert(port, Listening { device, user });
         drop(state);
         Ok(LoopListener { network: network.clone(), port })
-    }
-}
-
-impl State {
-    /// A port nobody listens on, another one each time.
-    pub(crate) fn free_port(&mut self) -> u64 {
-        loop {
-            let port = self.next_port.max(FIRST_FREE_PORT);
-            self.next_port = port.wrapping_add(1);
-            if !self.listeners.contains_key(&port) {
-                return port;
-            }
-        }
-    }
-
-    /// Refuses the requests that arrived at `port` and were not handed out.
-    fn turn_away(&mut self, device: usize, port: u64) {
-        let Some(device) = self.devices.get_mut(device) else { return };
-        let mut unseen = Vec::new();
-        device.events.retain(|(origin, event)| match origin {
-            Origin::Request if event.port == port => {
-                unseen.push(event.request);
-                false
-            }
-            _ => true,
-        });
-        for id in unseen {
-            if let Some(request) = self.requests.remove(&id) {
-                self.fail_connect(request.from, EventKind::REFUSED, &[]);
-            }
-        }
     }
 }
 
@@ -81,8 +40,8 @@ impl Listener for LoopListener {
 
     fn close(&self) {
         let mut state = self.network.lock();
-        if let Some(knock) = state.listeners.remove(&self.port) {
-            state.turn_away(knock.device, self.port);
+        if let Some(listening) = state.listeners.remove(&self.port) {
+            state.refuse_unseen(listening.device, self.port);
         }
     }
 }

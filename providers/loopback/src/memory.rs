@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use dat_kit::{Heap, Stretch};
+use dat_kit::{Heap, MemSpan};
 use dat_plugin::{Access, Block, Failure, Keys, Status};
 
-use crate::device::LoopDevice;
-
-/// The longest registration, in bytes.
-pub const MAX_REGION: u64 = 1 << 40;
+use crate::adapter::Adapter;
+use crate::limits::MAX_REGION;
+use crate::params::Params;
 
 /// What a device has allocated, by handle.
 #[derive(Debug, Default)]
@@ -17,7 +16,7 @@ pub(crate) struct Blocks {
     last: u64,
 }
 
-impl LoopDevice {
+impl Adapter {
     pub(crate) fn register_memory(
         &self,
         addr: u64,
@@ -61,37 +60,37 @@ impl LoopDevice {
             false => Status::INVALID,
         }
     }
+}
 
-    pub(crate) fn alloc_memory(&self, len: u64) -> Result<Block, Failure> {
-        self.params.inject("alloc")?;
+impl Blocks {
+    pub(crate) fn alloc(&mut self, params: &Params, len: u64) -> Result<Block, Failure> {
+        params.inject("alloc")?;
         let heap = usize::try_from(len).ok().filter(|_| len <= MAX_REGION).and_then(Heap::zeroed);
         let Some(heap) = heap else {
-            let message = format!("{}: not enough memory for {len} bytes", self.params.ia_name);
+            let message = format!("{}: not enough memory for {len} bytes", params.ia_name);
             return Err(Failure::new(Status::NO_RESOURCE, message));
         };
-        let mut blocks = self.blocks();
-        blocks.last += 1;
-        let block = Block { addr: heap.addr() as u64, len: heap.len() as u64, handle: blocks.last };
-        blocks.by_handle.insert(block.handle, heap);
+        self.last += 1;
+        let block = Block { addr: heap.addr() as u64, len: heap.len() as u64, handle: self.last };
+        self.by_handle.insert(block.handle, heap);
         Ok(block)
     }
 
-    pub(crate) fn free_memory(&self, block: Block) -> Status {
-        let mut blocks = self.blocks();
-        let own = blocks.by_handle.get(&block.handle).is_some_and(|heap| heap.addr() as u64 == block.addr);
+    pub(crate) fn free(&mut self, block: Block) -> Status {
+        let own = self.by_handle.get(&block.handle).is_some_and(|heap| heap.addr() as u64 == block.addr);
         if !own {
             return Status::INVALID;
         }
-        blocks.by_handle.remove(&block.handle);
+        self.by_handle.remove(&block.handle);
         Status::OK
     }
 }
 
-/// The one place where this provider takes somebody's word for a range of memory.
+/// The one place where this provider relies on the host for a range of memory.
 #[allow(unsafe_code)]
-fn registered(addr: u64, len: u64) -> Stretch {
+fn registered(addr: u64, len: u64) -> MemSpan {
     // SAFETY: the contract of `Device::register`: the memory stays valid until `deregister` returned. The host keeps
-    // it: its `Registration` owns the `Memory`, whose maker vouched for the range. This provider uses the stretch only
+    // that: its `Registration` owns the `Memory`, whose maker promised the range. This provider uses the span only
     // while it is in the device's key table, under the network's lock.
-    unsafe { Stretch::new(addr as usize, len as usize) }
+    unsafe { MemSpan::new(addr as usize, len as usize) }
 }

@@ -1,4 +1,4 @@
-//! Where completions are taken from.
+//! Completion queues.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, RawFd};
@@ -7,10 +7,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use dat_kit::EventFd;
 use dat_plugin::{Completion, Failure, Queue, Status};
 
-/// The most completions a queue is made for.
-pub const MAX_DEPTH: u32 = 1 << 20;
+use crate::limits::MAX_DEPTH;
 
-/// A completion queue. Its lock is the last one anybody takes.
+/// A completion queue. Its lock is taken last: no other lock is taken under it.
 #[derive(Debug)]
 pub struct LoopQueue {
     state: Mutex<State>,

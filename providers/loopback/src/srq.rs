@@ -1,13 +1,13 @@
-//! Receives that several channels share.
+//! Shared receive queues.
 
 use std::sync::Arc;
 
-use dat_kit::{Fifo, Stretch};
-use dat_plugin::{Event, EventKind, Failure, PostFlag, RecvRequest, Srq, SrqAttr, Status};
+use dat_kit::Fifo;
+use dat_plugin::{Failure, PostFlag, RecvRequest, Srq, SrqAttr, Status};
 
-use crate::channel::{Phase, Recv, well_formed};
-use crate::device::{LoopDevice, MAX_POSTS, MAX_SEGMENTS};
-use crate::network::{Network, Origin, State};
+use crate::adapter::Adapter;
+use crate::limits::{MAX_POSTS, MAX_SEGMENTS, well_formed};
+use crate::network::{Endpoint, Network, Phase, Recv, SharedRecvs};
 
 /// A shared receive queue.
 #[derive(Debug)]
@@ -16,30 +16,20 @@ pub struct LoopSrq {
     pub(crate) index: usize,
 }
 
-/// A shared receive queue as the network sees it.
-#[derive(Debug)]
-pub struct Shared {
-    device: usize,
-    attr: SrqAttr,
-    recvs: Fifo<Recv>,
-    /// An event is due once fewer are left; 0 is never.
-    limit: u32,
-}
-
 impl LoopSrq {
-    pub(crate) fn new(device: &LoopDevice, attr: &SrqAttr) -> Result<LoopSrq, Failure> {
+    pub(crate) fn new(adapter: &Adapter, attr: &SrqAttr) -> Result<LoopSrq, Failure> {
         let refuse = |status, why: &str| {
-            Err(Failure::new(status, format!("{}: new shared receive queue: {why}", device.params.ia_name)))
+            Err(Failure::new(status, format!("{}: new shared receive queue: {why}", adapter.params.ia_name)))
         };
         if attr.depth > MAX_POSTS || attr.max_segments > MAX_SEGMENTS {
-            return refuse(Status::INVALID, "more is asked for than the device's attributes offer");
+            return refuse(Status::INVALID, "its attributes exceed those of the device");
         }
         let Some(recvs) = Fifo::new(attr.depth as usize, attr.max_segments as usize) else {
             return refuse(Status::NO_RESOURCE, "not enough memory for its receives");
         };
-        let shared = Shared { device: device.index, attr: *attr, recvs, limit: 0 };
-        let index = device.network.lock().srqs.insert(shared);
-        Ok(LoopSrq { network: device.network.clone(), index })
+        let shared = SharedRecvs { device: adapter.index, attr: *attr, recvs, limit: 0 };
+        let index = adapter.network.lock().srqs.insert(shared);
+        Ok(LoopSrq { network: adapter.network.clone(), index })
     }
 }
 
@@ -55,7 +45,7 @@ impl Srq for LoopSrq {
         if !shared.recvs.push(Recv { token: request.token, room, poisoned }, segments) {
             return Status::NO_RESOURCE;
         }
-        let sharing = |end: &crate::channel::End| match end.phase {
+        let sharing = |end: &Endpoint| match end.phase {
             Phase::Connected { peer } if end.srq == Some(self.index) => Some(peer),
             _ => None,
         };
@@ -87,28 +77,5 @@ impl Srq for LoopSrq {
 
     fn close(&self) {
         self.network.lock().srqs.remove(self.index);
-    }
-}
-
-impl Shared {
-    pub fn front(&self) -> Option<(&Recv, &[Stretch])> {
-        self.recvs.front()
-    }
-
-    pub fn pop(&mut self) {
-        self.recvs.pop();
-    }
-}
-
-impl State {
-    /// Tells, once, that fewer receives are left than was asked for.
-    pub fn check_limit(&mut self, srq: usize) {
-        let Some(shared) = self.srqs.get_mut(srq) else { return };
-        if shared.recvs.len() >= shared.limit as usize {
-            return;
-        }
-        shared.limit = 0;
-        let (device, event) = (shared.device, Event::new(EventKind::SRQ_LIMIT, shared.attr.user));
-        self.send_event(device, Origin::Srq, event);
     }
 }

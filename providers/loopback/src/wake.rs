@@ -46,7 +46,7 @@ impl Wake {
         self.timed.as_ref().map(|timed| timed.limit)
     }
 
-    /// Becomes readable in `time`. If the system refuses, at once, so that nobody sleeps past the time.
+    /// Becomes readable in `time`; at once if the system refuses, so that no thread sleeps past the time.
     pub fn wake_in(&self, time: Duration) {
         if let Some(timed) = &self.timed
             && timed.timer.set(time).is_err()

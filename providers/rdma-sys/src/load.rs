@@ -17,16 +17,16 @@ pub struct Libraries {
     pub cm: Cm,
 }
 
-/// The libraries, loaded at the first call. The error says what is missing and how to get it.
+/// The libraries, loaded at the first call. The error names what is missing and how to get it.
 pub fn libraries() -> Result<&'static Libraries, &'static str> {
     static LOADED: OnceLock<Result<Libraries, String>> = OnceLock::new();
     let load = || Ok(Libraries { verbs: Verbs::load()?, cm: Cm::load()? });
     LOADED.get_or_init(load).as_ref().map_err(String::as_str)
 }
 
-/// What the dynamic linker said: which file it looked for, or what is wrong with the one it found.
+/// The dynamic linker's message: the file it looked for, or what is wrong with the one it found.
 fn reason(error: &libloading::Error) -> String {
-    std::error::Error::source(error).map_or_else(|| error.to_string(), |said| said.to_string())
+    std::error::Error::source(error).map_or_else(|| error.to_string(), |source| source.to_string())
 }
 
 macro_rules! functions {

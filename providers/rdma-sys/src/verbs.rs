@@ -554,7 +554,7 @@ pub struct ibv_async_event {
 ///
 /// # Safety
 /// `qp` lives; `wr` heads a list of requests whose pointers are valid for the call.
-#[inline(always)]
+#[inline]
 pub unsafe fn ibv_post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *mut *mut ibv_send_wr) -> c_int {
     // SAFETY: the caller's promise; a live queue pair has a context with a complete table.
     unsafe { ((*(*qp).context).ops.post_send)(qp, wr, bad) }
@@ -564,7 +564,7 @@ pub unsafe fn ibv_post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *mut *mu
 ///
 /// # Safety
 /// As [`ibv_post_send`].
-#[inline(always)]
+#[inline]
 pub unsafe fn ibv_post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) -> c_int {
     // SAFETY: as above.
     unsafe { ((*(*qp).context).ops.post_recv)(qp, wr, bad) }
@@ -574,7 +574,7 @@ pub unsafe fn ibv_post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad: *mut *mu
 ///
 /// # Safety
 /// `cq` lives; `wc` has room for `entries`.
-#[inline(always)]
+#[inline]
 pub unsafe fn ibv_poll_cq(cq: *mut ibv_cq, entries: c_int, wc: *mut ibv_wc) -> c_int {
     // SAFETY: the caller's promise.
     unsafe { ((*(*cq).context).ops.poll_cq)(cq, entries, wc) }
@@ -584,7 +584,7 @@ pub unsafe fn ibv_poll_cq(cq: *mut ibv_cq, entries: c_int, wc: *mut ibv_wc) -> c
 ///
 /// # Safety
 /// `cq` lives.
-#[inline(always)]
+#[inline]
 pub unsafe fn ibv_req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
     // SAFETY: the caller's promise.
     unsafe { ((*(*cq).context).ops.req_notify_cq)(cq, solicited_only) }
@@ -594,7 +594,7 @@ pub unsafe fn ibv_req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int
 ///
 /// # Safety
 /// As [`ibv_post_send`]; `srq` lives.
-#[inline(always)]
+#[inline]
 pub unsafe fn ibv_post_srq_recv(
     srq: *mut ibv_srq,
     wr: *mut ibv_recv_wr,

@@ -4,8 +4,10 @@ use std::net::IpAddr;
 
 use dat_plugin::{Config, Failure, Status};
 
-use crate::sizes;
-use crate::stage::{PIECE, PIECES};
+use crate::data::protocol::{OneSided, Thresholds};
+use crate::data::sizes;
+use crate::memory::bounce::{PIECE, PIECES};
+use crate::memory::mapping::HugePages;
 
 /// What a device is configured with.
 #[derive(Clone, Debug)]
@@ -18,12 +20,12 @@ pub(crate) struct Params {
     pub(crate) one_sided: OneSided,
     /// Whether `process_vm_readv` and `process_vm_writev` may be used.
     pub(crate) cma: bool,
-    /// Messages of at least so many bytes are read by the receiver straight from the sender's memory.
+    /// From this size on the receiver reads a message straight from the sender's memory.
     pub(crate) cma_threshold: u64,
-    /// Bytes of the staging area for one peer, 0 for none, and the longest message that goes through it.
+    /// Bytes of the bounce area for one peer, 0 for none, and the longest message that goes through it.
     pub(crate) stage_bytes: usize,
     pub(crate) stage_most: u64,
-    /// Messages of at least so many bytes in memory the receiver can map are copied from there.
+    /// From this size on a message in memory that the receiver can map is copied from there.
     pub(crate) map_threshold: u64,
     /// How long a message waits for a receive, in milliseconds; 0 is without limit.
     pub(crate) rnr_timeout_ms: u64,
@@ -31,23 +33,8 @@ pub(crate) struct Params {
     pub(crate) hugepages: HugePages,
     pub(crate) users: Users,
     pub(crate) max_channels: u32,
-}
-
-/// Which mechanism writes and reads use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OneSided {
-    Auto,
-    Mapped,
-    Cma,
-    Target,
-}
-
-/// Whether allocated memory is made of huge pages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum HugePages {
-    Off,
-    Try,
-    Require,
+    /// How much of one peer device's memory is mapped here, in bytes.
+    pub(crate) peer_map_bytes: u64,
 }
 
 /// Whose processes may connect.
@@ -84,9 +71,20 @@ const KNOWN: &[&str] = &[
     "hugepages",
     "allow_users",
     "max_channels",
+    "peer_map_bytes",
 ];
 
 impl Params {
+    /// Those that decide how a request is executed.
+    pub(crate) fn thresholds(&self) -> Thresholds {
+        Thresholds {
+            mapped: self.map_threshold,
+            kernel: self.cma_threshold,
+            bounce_max: self.stage_most,
+            one_sided: self.one_sided,
+        }
+    }
+
     pub(crate) fn parse(config: &Config) -> Result<Params, Failure> {
         config.check_known(KNOWN)?;
         let bad = |key: &str, wanted: &str| {
@@ -165,6 +163,8 @@ impl Params {
             hugepages,
             users,
             max_channels,
+            // A sixteenth of the address space.
+            peer_map_bytes: config.get("peer_map_bytes", 1u64 << 43)?,
         })
     }
 }

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use dat_plugin::{Access, Config, Probe};
 
-use crate::memory::KeyTable;
-use crate::one_sided::try_nonce;
-use crate::params::{HugePages, Params};
-use crate::sizes;
-use crate::slab::{Slab, Slot};
-use crate::wait;
+use crate::data::sizes;
+use crate::data::slab::{Slab, Slot};
+use crate::memory::cma::try_nonce;
+use crate::memory::keys::KeyTable;
+use crate::memory::mapping::HugePages;
+use crate::notify::barrier;
+use crate::params::Params;
 
 pub(crate) fn candidates(config: &Config) -> Vec<Probe> {
     let params = match Params::parse(config) {
@@ -33,8 +34,9 @@ fn verdict(candidate: &str, outcome: Result<String, String>) -> Probe {
 
 fn memfd(ring: usize) -> Result<String, String> {
     let slot = Slot::single(ring).map_err(|error| format!("no sealed memfd: {error}"))?;
-    let fd = slot.slab().fd().try_clone_to_owned().map_err(|error| error.to_string())?;
-    let twice = Arc::new(Slab::open(fd, ring, slot.place())?);
+    let fd = slot.slab().file().ok_or("a segment without a file")?;
+    let fd = fd.try_clone_to_owned().map_err(|error| error.to_string())?;
+    let twice = Arc::new(Slab::open(fd.into(), ring, slot.place())?);
     Slot::given(&twice, slot.place())?;
     Ok(format!("a sealed memfd with rings of {} KiB was made and mapped twice", ring / 1024))
 }
@@ -43,7 +45,7 @@ fn mapped() -> Result<String, String> {
     let table = KeyTable::new().map_err(|error| format!("no read-only shared key table: {error}"))?;
     let block = table.alloc(4096, HugePages::Off).map_err(|failure| failure.message)?;
     table.register(block.addr, 4096, Access::REMOTE_READ, 0).map_err(|failure| failure.message)?;
-    table.share(block.handle, false).ok_or("no read-only descriptor; is /proc mounted?")?;
+    table.share(block.handle, false, 0).ok_or("no read-only descriptor; is /proc mounted?")?;
     Ok("memory allocated by the adapter can be given to peers, also read-only".into())
 }
 
@@ -57,7 +59,7 @@ fn cma(params: &Params) -> Result<String, String> {
 }
 
 fn membarrier() -> Result<String, String> {
-    match wait::join_barriers() {
+    match barrier::join_barriers() {
         true => Ok("waking a sleeper costs the posting side no fence".into()),
         false => Err("not to be had here; a fence per post takes its place".into()),
     }

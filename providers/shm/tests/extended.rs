@@ -25,7 +25,7 @@ fn marks(done: &Completion) -> (u64, Done, u32, CompletionFlag, u32) {
     (done.token, done.status, done.length, done.flags, done.imm)
 }
 
-/// No completion of `end` now, whoever makes progress.
+/// No completion of `end` now, with progress on both sides.
 fn nothing(end: &End, hosts: &mut [&mut Host]) {
     let mut out = [Completion::default()];
     for _ in 0..20 {

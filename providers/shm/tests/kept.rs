@@ -16,8 +16,20 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Descriptors, and mappings of memory files with their bytes.
+/// Descriptors, and mappings of memory files with their bytes, once the threads that close descriptors are done.
 fn holdings() -> (usize, usize, u64) {
+    let mut last = holdings_now();
+    loop {
+        std::thread::sleep(Duration::from_millis(5));
+        let now = holdings_now();
+        if now.0 >= last.0 {
+            return now;
+        }
+        last = now;
+    }
+}
+
+fn holdings_now() -> (usize, usize, u64) {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let sizes = maps.lines().filter(|line| line.contains("/memfd:dat-shm")).map(|line| {
         let (from, rest) = line.split_once('-').unwrap();

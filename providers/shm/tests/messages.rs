@@ -184,7 +184,7 @@ fn messages_wait_for_receives_without_limit_and_do_not_block_the_sender() {
 }
 
 /// The ring of a connection is as deep as its endpoints: what may be under way reaches a receiver that comes late although
-/// nobody looks after the sender, neither its application nor its events.
+/// the sender makes no progress: neither its application nor its events are polled.
 #[test]
 fn as_many_messages_as_may_be_under_way_need_no_sender() {
     const DEPTH: u32 = 1000;

@@ -101,7 +101,7 @@ fn requests_complete_in_post_order_whatever_they_are() {
     }
 }
 
-/// Where memory is mapped they are done when they are posted: they take no place and are told of on demand only.
+/// Where memory is mapped they are done when they are posted: they take no slot and are reported on demand only.
 #[test]
 fn silent_writes_and_reads_without_end_and_a_message_among_them() {
     let (mut a, mut b, from, to) = pair(&[("one_sided", "mapped")]);
@@ -149,7 +149,7 @@ fn silent_writes_and_reads_without_end_and_a_message_among_them() {
     assert_ok(&from.sent(&mut [&mut a, &mut b]), 1004, 8);
 }
 
-/// What was mapped stays mapped, but a key is asked for each time.
+/// A mapping stays, but its key is checked each time.
 #[test]
 fn memory_used_last_is_of_no_use_without_its_key() {
     let (mut a, mut b, from, _to) = pair(&[("one_sided", "mapped")]);
@@ -318,5 +318,43 @@ fn a_registration_ends_while_peers_write_and_nothing_is_written_after() {
             memory.memory.read(0, &mut bytes);
             assert_eq!(bytes, [0; 4096], "{mode}");
         });
+    }
+}
+
+/// How many mappings of this process show the file that is mapped at `addr`.
+fn mappings(addr: u64) -> (String, usize) {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let inode = |line: &str| line.split_whitespace().nth(4).unwrap_or_default().to_owned();
+    let start = format!("{addr:x}-");
+    let own = maps.lines().find(|line| line.starts_with(&start)).map(inode).expect("the block is mapped");
+    let count = maps.lines().filter(|line| inode(line) == own).count();
+    (own, count)
+}
+
+/// A peer that keeps freed memory mapped would keep its pages: a program that makes and frees regions would leak.
+#[test]
+fn memory_that_is_freed_is_unmapped_by_peers_too() {
+    let (mut a, mut b, from, _to) = pair(&[("one_sided", "mapped")]);
+    let local = a.area(64);
+    for round in 0..20 {
+        let remote = exposed(&b, "mapped", 1 << 20, ALL, 7);
+        for opcode in [WRITE, READ] {
+            let segs = [local.seg(0, 64)];
+            assert_eq!(from.post(opcode, PostFlag::NONE, round, &segs, remote.remote(0, 64)), Status::OK);
+            assert_ok(&from.sent(&mut [&mut a, &mut b]), round, 64);
+        }
+        let (inode, count) = mappings(remote.memory.addr());
+        assert!(count >= 2, "the peer has it mapped: {count}");
+        drop(remote);
+        let deadline = std::time::Instant::now() + LIMIT;
+        loop {
+            a.pump();
+            let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+            if !maps.lines().any(|line| line.split_whitespace().nth(4) == Some(&inode)) {
+                break;
+            }
+            assert!(std::time::Instant::now() < deadline, "round {round}: freed memory is mapped");
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
     }
 }

@@ -7,7 +7,7 @@
 #[path = "../src/layers/mod.rs"]
 #[allow(dead_code, reason = "used in part")]
 mod layers;
-#[path = "../../../providers/shm/src/ring.rs"]
+#[path = "../../../providers/shm/src/data/ring.rs"]
 #[allow(
     dead_code,
     unused_imports,
@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use criterion::{Bencher, Criterion};
 use dat::registry::Registry;
 use dat_engine::{Evd, Ia, IaOptions};
-use dat_kit::{KeyTable, Stretch};
+use dat_kit::{KeyTable, MemSpan};
 use dat_loopback::Loopback;
 use dat_plugin::Access;
 use dat_plugin::host::{Memory, Plugin, SpanTable};
@@ -84,7 +84,7 @@ fn data_path(criterion: &mut Criterion, provider: &str, plugin: &Plugin) {
     group.bench_function("write, suppressed", |bencher| {
         batches(bencher, || timed(|| engine.post_writes(CompletionFlags::SUPPRESS)));
     });
-    // One that is told of, for those before it.
+    // One signalled completion, for the unsignalled ones before it.
     engine.post_writes(CompletionFlags::empty());
     engine.take_sends();
     group.bench_function("write and its dequeue", |bencher| {
@@ -135,7 +135,7 @@ fn rings(criterion: &mut Criterion) {
     };
     let pop = |consumer: &mut ring::Consumer| {
         for arg in 0..BATCH as u64 {
-            let frame = consumer.peek(&cells).expect("a sound ring").expect("a frame");
+            let frame = consumer.next(&cells).expect("a sound ring").expect("a frame");
             assert_eq!(frame.arg, arg);
             consumer.advance(&frame);
         }
@@ -146,7 +146,7 @@ fn rings(criterion: &mut Criterion) {
             batches(bencher, || {
                 let pushed = timed(|| push(&mut producer));
                 let popped = timed(|| pop(&mut consumer));
-                producer.credit(consumer.tail()).expect("where the consumer is");
+                producer.credit(consumer.publish()).expect("where the consumer is");
                 if timed_push { pushed } else { popped }
             });
         });
@@ -162,7 +162,7 @@ fn tables(criterion: &mut Criterion) {
     let rkeys: Vec<u32> = (0..REGIONS)
         .map(|index| {
             // SAFETY: nothing is copied from or to it.
-            let memory = unsafe { Stretch::new(0x10000 + index as usize * 4096, 4096) };
+            let memory = unsafe { MemSpan::new(0x10000 + index as usize * 4096, 4096) };
             keys.insert(memory, rights, domain).expect("there is room").rkey
         })
         .collect();
@@ -199,11 +199,11 @@ fn tables(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Taking and leaving a lock nobody else wants.
+/// Taking and leaving an uncontended lock.
 fn locks(criterion: &mut Criterion) {
     dat_sync::prepare();
     let (ours, system) = (Lock::new(0u64), Mutex::new(0u64));
-    let single = Lock::for_one_thread(0u64);
+    let single = Lock::single_threaded(0u64);
     let mut group = criterion.benchmark_group("lock");
     group.bench_function("of the data path", |bencher| bencher.iter(|| *ours.lock() += black_box(1)));
     group.bench_function("for one thread", |bencher| bencher.iter(|| *single.lock() += black_box(1)));

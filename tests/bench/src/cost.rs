@@ -11,8 +11,7 @@ use dat_measure::cpu;
 use dat_plugin::host::Plugin;
 use dat_shm::Shm;
 
-use crate::BATCH;
-use crate::layers::{self, Layer, config};
+use crate::layers::{self, BATCH, Layer, config};
 
 /// Nanoseconds an operation: post a receive, post a send, take a receive completion, take a send completion, find none.
 pub(crate) type Sample = [f64; 5];

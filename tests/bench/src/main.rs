@@ -8,9 +8,6 @@ mod compare;
 mod cost;
 mod layers;
 
-/// Messages a round; fits every queue and the provider's default ring.
-pub(crate) const BATCH: usize = 64;
-
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match args.split_first() {

@@ -1,4 +1,4 @@
-//! What must come: events, with the choices the contract leaves.
+//! Expected events, with the choices the specification leaves.
 
 use std::fmt;
 
@@ -33,18 +33,18 @@ pub enum What {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Completion {
     pub cookie: u64,
-    /// It has one of these.
+    /// One of these is seen.
     pub statuses: Vec<DtoStatus>,
     pub operation: DtoOperation,
     /// On success.
     pub length: u64,
     /// The value that came with it, on success.
     pub immediate: Option<u32>,
-    /// It is of a shared receive queue, and its cookie that of any receive there.
+    /// The receive came from a shared queue, and its cookie is that of any receive there.
     pub shared: Option<Shared>,
 }
 
-/// What a receive of a shared queue holds once it is known which one it is.
+/// The contents of a receive of a shared queue, once its cookie is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shared {
     pub queue: usize,
@@ -53,7 +53,7 @@ pub struct Shared {
 }
 
 impl Completion {
-    /// One that did not succeed has neither length nor value.
+    /// A failed completion has neither length nor value.
     pub fn failed(cookie: u64, operation: DtoOperation, statuses: &[DtoStatus]) -> Completion {
         Completion {
             cookie,
@@ -70,14 +70,14 @@ impl Completion {
     }
 }
 
-/// What a call must return: success, or one of these.
+/// What a call must return.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// Not determined in this state: the step is left out.
     LeftOut,
     Success,
     Refused(Vec<ReturnType>),
-    /// The provider says in its attributes that it lacks the feature, so it must refuse the call with this.
+    /// The provider's attributes lack the feature, so the call must be refused with this.
     Lacks(&'static str, ReturnType),
 }
 

@@ -1,18 +1,17 @@
-//! Random programs of DAT calls, run over providers and compared: with a small reference model written from the
-//! contract, and the providers with each other.
+//! Random programs of DAT calls. They run over providers; results are compared with a small reference model of the
+//! specification, and between providers.
 //!
-//! A [`Program`] is a list of [`Step`]s over fixed places: two adapters, two endpoints on each, a handful of
-//! dispatchers, zones and regions. Places may be empty or stale, so wrong calls arise by themselves; any subsequence of
-//! a program is a program, so a failing one can be [`shrunk`](mod@shrink).
+//! A [`Program`] is a list of [`Step`]s over fixed slots: two adapters, two endpoints on each, a few dispatchers, zones
+//! and regions. Slots may be empty or stale, so programs contain wrong calls. Any subsequence of a program is a program,
+//! so a failing program can be [`shrunk`](mod@shrink).
 //!
 //! What makes a trace independent of timing:
-//! - After every step (a burst of posts on one endpoint counts as one) the [`Model`] knows which events must come, and
-//!   the runner waits for all of them. So nothing is under way when the next step is made, except requests the peer has
-//!   no receive for, which cannot finish.
-//! - Events are compared per endpoint and direction; the order across them is free, except where the contract fixes it.
-//! - What the contract leaves open (which of several wrong arguments is named, how the far end of a broken connection is
-//!   told) is a set of answers in the model, and only the set enters the trace.
-//! - A step whose outcome the contract does not determine in the state at hand is left out, everywhere alike.
+//! - After every step the [`Model`] knows which events must come, and the runner waits for all of them. A burst of posts
+//!   on one endpoint is one step. Only requests without a receive at the peer stay outstanding.
+//! - Events are compared for each endpoint and direction. Their order across streams is free, unless it is specified.
+//! - Where the specification leaves a choice, the model has a set of answers, and only the set enters the trace. Examples
+//!   are the one of several wrong arguments that is reported, and the event at the far end of a broken connection.
+//! - A step without a defined outcome in the present state is left out over every provider.
 #![forbid(unsafe_code)]
 
 mod expect;

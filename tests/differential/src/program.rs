@@ -43,7 +43,7 @@ pub fn side_of(place: u8) -> usize {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields are places and arguments of the call each variant names")]
 pub enum Step {
-    /// Creates an endpoint; one that was in the place stays, unreachable.
+    /// Creates an endpoint. The old endpoint of the slot stays alive, unreachable.
     Create {
         place: u8,
         shape: Shape,
@@ -157,7 +157,7 @@ pub enum Step {
         side: u8,
         region: u8,
     },
-    /// Makes a shared receive queue; one that was there stays, with the endpoints that use it.
+    /// Makes a shared receive queue. The old queue of the slot stays, with the endpoints that use it.
     QueueCreate {
         side: u8,
         zone: u8,
@@ -250,7 +250,7 @@ pub enum Target {
     Maker,
     /// The last reserved service point of the other adapter.
     Reserved,
-    /// A qualifier nobody listens on.
+    /// A qualifier without a listener.
     Nobody,
 }
 
@@ -259,7 +259,7 @@ pub enum Target {
 pub enum Time {
     /// 0, which is refused.
     Zero,
-    /// So short that an attempt nobody answers ends within its step.
+    /// Short: an attempt without an answer ends within its step.
     Short,
     /// None.
     Infinite,
@@ -335,7 +335,7 @@ pub struct Far {
     pub len: u32,
 }
 
-/// A context nobody gave out.
+/// A context that was never given out.
 pub const UNKNOWN: u8 = 5;
 
 /// A list of steps.

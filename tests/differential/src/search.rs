@@ -37,13 +37,13 @@ pub struct Found {
     pub cut_short: bool,
 }
 
-/// Runs the programs of `count` seeds from `first` on. `told` of a seed's disagreement says whether to go on; if not, it is
+/// Runs the programs of `count` seeds from `first` on. `on_disagreement` of a seed's disagreement says whether to go on; if not, it is
 /// made short, which takes a while.
 pub fn search(
     first: u64,
     count: u64,
     subjects: &[Subject],
-    mut told: impl FnMut(u64, &Disagreement) -> bool,
+    mut on_disagreement: impl FnMut(u64, &Disagreement) -> bool,
 ) -> Result<Tally, Box<Found>> {
     let mut tally = Tally::default();
     for seed in first..first.saturating_add(count) {
@@ -59,7 +59,7 @@ pub fn search(
                     }
                 }
             }
-            Err(disagreement) if told(seed, &disagreement) => {}
+            Err(disagreement) if on_disagreement(seed, &disagreement) => {}
             Err(disagreement) => return Err(Box::new(Found::new(seed, &program, disagreement, subjects))),
         }
     }
@@ -75,7 +75,7 @@ impl Found {
         let until = Instant::now() + SHRINKING;
         let fails =
             |program: &Program| Instant::now() < until && shows(program, Patience::SHRINKING).is_some();
-        // Steps after the one that showed it are of no account, unless it depends on timing.
+        // Steps after the disagreement do not matter, unless it depends on timing.
         let cut = Program(program.0.iter().take(first.step + 1).cloned().collect());
         let short = shrink(if fails(&cut) { &cut } else { program }, fails);
         let cut_short = Instant::now() >= until;

@@ -39,7 +39,7 @@ pub(crate) fn watched(
     let (done, result) = sync_channel(1);
     let (own, its_program, its_subject) = (pulse.clone(), program.clone(), subject.clone());
     let body = move || {
-        // Nobody listens any more to a run that was given up.
+        // No receiver is left after a run was abandoned.
         let _ = done.send(run(&its_program, &its_subject, patience, &own));
     };
     let wrong = |what: String| {
@@ -107,12 +107,12 @@ mod tests {
         let patience = Patience { event: Duration::from_millis(50), call: Duration::from_millis(200) };
         let start = Instant::now();
         let program = crate::generate(1);
-        let told = watched(&program, &subject, patience).expect_err("it hangs");
+        let found = watched(&program, &subject, patience).expect_err("it hangs");
         assert!(start.elapsed() < Duration::from_secs(20), "after {:?}", start.elapsed());
-        assert_eq!((told.label.as_str(), told.step), ("stuck", 0));
+        assert_eq!((found.label.as_str(), found.step), ("stuck", 0));
         assert!(
-            told.what.starts_with(&program.0[0].name()) && told.what.ends_with("a call does not return"),
-            "{told}"
+            found.what.starts_with(&program.0[0].name()) && found.what.ends_with("a call does not return"),
+            "{found}"
         );
     }
 }

@@ -15,7 +15,7 @@ pub struct Domain {
 }
 
 impl Domain {
-    /// A domain nobody else uses, with the provider's defaults.
+    /// A domain of its own, with the provider's defaults.
     pub fn new() -> Domain {
         Domain::with("")
     }
@@ -48,7 +48,7 @@ impl fmt::Display for Domain {
 
 /// Opens `shm0` with these parameters. The plugin is found beside the test's executable, or through `DAT_PLUGIN_PATH`.
 ///
-/// With `DAT_TEST_LOG=debug`, or another level, it tells what it does.
+/// `DAT_TEST_LOG=debug`, or another level, prints the log.
 pub fn open(parameters: &str) -> Result<Ia> {
     if let Ok(level) = std::env::var("DAT_TEST_LOG") {
         let told = tracing_subscriber::fmt().with_env_filter(level).with_writer(std::io::stderr);

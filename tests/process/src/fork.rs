@@ -8,7 +8,7 @@ use rustix::process::{Pid, WaitOptions, waitpid};
 /// Runs `body` in a forked child and gives its result. A panic in it counts as 101.
 ///
 /// The child is ended by the kernel when it takes longer than `limit`; then, and when it crashes, the answer is an error
-/// that says so.
+/// that reports it.
 pub fn in_child(limit: Duration, body: impl FnOnce() -> u8) -> Result<u8, String> {
     // SAFETY: the child runs `body` and leaves with `_exit`: neither destructors nor exit handlers of the parent run
     // twice. What `body` calls after a fork of a process with threads is what is under test; the callers are tests.

@@ -15,7 +15,7 @@ pub struct Holdings {
     pub segment_bytes: u64,
     /// Threads of this process.
     pub threads: usize,
-    /// Names in /dev/shm that look like this project's, of anybody.
+    /// Names in /dev/shm that look like this project's, of any process.
     pub shm_files: usize,
 }
 
@@ -33,7 +33,7 @@ impl Holdings {
         let shm_files = entries("/dev/shm");
         let shm_files = shm_files.iter().filter(|entry| entry.file_name().to_string_lossy().contains("dat"));
         Holdings {
-            // Without the one that lists them.
+            // Without the descriptor of this listing.
             descriptors: entries("/proc/self/fd").len() - 1,
             segments,
             segment_bytes,
@@ -79,7 +79,7 @@ impl Holdings {
         kilobytes.sum::<u64>() * 1024
     }
 
-    /// Sockets whose name contains `part`, of anybody on this machine.
+    /// Sockets whose name contains `part`, of any process on this machine.
     pub fn sockets_named(part: &str) -> usize {
         read("/proc/net/unix").lines().filter(|line| line.contains(part)).count()
     }

@@ -12,6 +12,7 @@ mod link;
 pub mod peer;
 mod random;
 pub mod server;
+mod service;
 mod surroundings;
 
 pub use adapter::{Domain, open};
@@ -19,7 +20,7 @@ pub use descriptors::descriptors;
 pub use holdings::Holdings;
 pub use link::{Link, Load, pattern, sum};
 pub use peer::Peer;
-pub use random::Random;
+pub use random::{random, random_time};
 pub use server::{Note, Server};
 pub use surroundings::alone;
 

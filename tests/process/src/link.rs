@@ -6,10 +6,8 @@ use dat::{
     ConnectionKind, DtoCompletion, Ep, EpAttr, Evd, Event, Ia, Privileges, Pz, Region, Result, RmrTriplet,
 };
 
-use crate::server::{IDLE, SINK};
+use crate::service::{BYTES, IDLE, SINK};
 
-/// Bytes of the regions of both sides.
-pub const BYTES: usize = 2 << 20;
 /// Completions that may wait to be taken: more than one life of an endpoint can leave.
 pub const COMPLETIONS: u32 = 4096;
 /// Operations kept under way by [`Link::step`].
@@ -56,7 +54,7 @@ impl Load {
         Load::ALL.into_iter().find(|load| format!("{load:?}") == name)
     }
 
-    /// What the server is asked to be.
+    /// The service that the client requests.
     pub fn mode(self) -> &'static [u8] {
         match self {
             Load::Send | Load::Large => SINK,
@@ -164,7 +162,7 @@ impl Link {
     }
 }
 
-/// Bytes that tell where they belong.
+/// Bytes that depend on their position.
 pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
     (0..len as u64).map(|at| (at.wrapping_mul(seed | 1).wrapping_add(at >> 8) ^ seed) as u8).collect()
 }

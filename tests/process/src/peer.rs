@@ -135,7 +135,7 @@ impl Drop for Peer {
         // Fails when it has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
-        // What it said last is what is wanted when a test fails.
+        // Its last lines help when a test fails.
         for line in self.lines.iter() {
             println!("{}: {line}", self.title);
         }

@@ -1,4 +1,4 @@
-//! The accepting side: one dispatcher, any number of clients, each served as it asked for.
+//! The accepting side: one dispatcher, any number of clients, each with the service it requests.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -8,16 +8,8 @@ use dat::{
     Result, RmrTriplet,
 };
 
-use crate::link::BYTES;
-
-/// A client that sends small messages and wants them back.
-pub const ECHO: &[u8] = b"echo";
-/// A client that sends messages up to 1 MiB.
-pub const SINK: &[u8] = b"sink";
-/// A client that sends nothing, and shall cost little.
-pub const IDLE: &[u8] = b"idle";
-/// A client whose messages nobody will ever receive.
-pub const DEAF: &[u8] = b"deaf";
+use crate::service::BYTES;
+pub use crate::service::{DEAF, ECHO, IDLE, SINK};
 
 /// Serves every client until it goes.
 #[derive(Debug)]

@@ -4,16 +4,19 @@
 use std::time::{Duration, Instant};
 
 use dat::{ConnectionKind, Ia};
-use dat_process_tests::{Domain, Holdings, LONG, Link, Load, Note, Peer, Random, Server, open, server};
+use dat_process_tests::{
+    Domain, Holdings, LONG, Link, Load, Note, Peer, Server, open, random, random_time, server,
+};
+use fastrand::Rng;
 
 const PEER: &str = env!("CARGO_BIN_EXE_dat-peer");
 /// The bound of the requirement.
 const BOUND: Duration = Duration::from_millis(100);
-/// A survivor that wants a processor when others have them all is told later than that: now and then, and not by much.
+/// When no processor is free, the survivor's event comes later than that: now and then, and not by much.
 const BUSY: Duration = Duration::from_secs(2);
 /// Kills of each kind.
 const ROUNDS: usize = 5;
-/// A kill comes so long after the start of the load at most.
+/// The longest time between the start of the load and the kill.
 const MOMENT: Duration = Duration::from_millis(15);
 
 /// One test, because it counts what the process holds.
@@ -21,8 +24,8 @@ const MOMENT: Duration = Duration::from_millis(15);
 fn the_survivor_learns_it_at_once_and_keeps_nothing() {
     let domain = Domain::new();
     let ia = open(&domain.to_string()).unwrap();
-    let mut random = Random::new();
-    // Everything that is made once is made now.
+    let mut random = random();
+    // What is created once is created here, before the count.
     round(&ia, &domain, &mut random, &mut Vec::new());
     let before = Holdings::calm();
     let mut times = Vec::new();
@@ -36,21 +39,36 @@ fn the_survivor_learns_it_at_once_and_keeps_nothing() {
 
 type Times = Vec<(String, Duration)>;
 
-fn round(ia: &Ia, domain: &Domain, random: &mut Random, times: &mut Times) {
+fn round(ia: &Ia, domain: &Domain, random: &mut Rng, times: &mut Times) {
     for load in Load::ALL {
-        times.push((format!("server dies, {load:?}"), server_dies(ia, domain, load, random.time(MOMENT))));
-        times.push((format!("client dies, {load:?}"), client_dies(ia, domain, load, random.time(MOMENT))));
+        times.push((
+            format!("server dies, {load:?}"),
+            server_dies(ia, domain, load, random_time(random, MOMENT)),
+        ));
+        times.push((
+            format!("client dies, {load:?}"),
+            client_dies(ia, domain, load, random_time(random, MOMENT)),
+        ));
     }
-    times.push(("server dies, survivor asleep".into(), server_dies_asleep(ia, domain, random.time(MOMENT))));
-    times.push(("server dies, connecting".into(), server_dies_connecting(ia, domain, random.time(MOMENT))));
-    times.push(("client dies, connecting".into(), client_dies_connecting(ia, domain, random.time(MOMENT))));
+    times.push((
+        "server dies, survivor asleep".into(),
+        server_dies_asleep(ia, domain, random_time(random, MOMENT)),
+    ));
+    times.push((
+        "server dies, connecting".into(),
+        server_dies_connecting(ia, domain, random_time(random, MOMENT)),
+    ));
+    times.push((
+        "client dies, connecting".into(),
+        client_dies_connecting(ia, domain, random_time(random, MOMENT)),
+    ));
 }
 
 fn server_dies(ia: &Ia, domain: &Domain, load: Load, moment: Duration) -> Duration {
     let mut peer = Peer::start(PEER, "serve", domain, &[]);
     let mut link = Link::new(ia).unwrap();
     link.connect(peer.hear_number("port"), load.mode()).unwrap();
-    // A receive nobody will ever fill: it must be flushed.
+    // A receive that no message fills: it must be flushed.
     link.ep.recv_into(&[link.region.slice(..64)]).post().unwrap();
     link.outstanding += 1;
     let start = Instant::now();
@@ -59,7 +77,7 @@ fn server_dies(ia: &Ia, domain: &Domain, load: Load, moment: Duration) -> Durati
     }
     let at = peer.kill();
     let told = loop {
-        // The posts of one that does not know yet: accepted and flushed, never an error, never a hang.
+        // Posts before the event arrives are accepted and flushed: no error, no hang.
         link.step(load).unwrap();
         if let Some(kind) = link.connection(Duration::ZERO) {
             break ended(kind, at);
@@ -162,7 +180,7 @@ fn client_dies_connecting(ia: &Ia, domain: &Domain, moment: Duration) -> Duratio
     last
 }
 
-/// The kind must say that the other side is gone; gives how long it took.
+/// Waits for an event that reports the peer's end. Returns the time it took.
 fn ended(kind: ConnectionKind, since: Instant) -> Duration {
     assert!(matches!(kind, ConnectionKind::Disconnected | ConnectionKind::Broken), "{kind:?}");
     since.elapsed()

@@ -1,4 +1,4 @@
-//! What is too much, too early, too late, or somebody else's: the exact DAT code, and life goes on.
+//! Limits, wrong states and foreign resources: each gives the exact DAT code, and the program can go on.
 #![forbid(unsafe_code)]
 
 use std::fs;
@@ -12,7 +12,7 @@ use dat_process_tests::{Domain, LONG, Link, Note, Peer, Server, open, peer, serv
 
 const PEER: &str = env!("CARGO_BIN_EXE_dat-peer");
 
-/// Nobody, by custom.
+/// The user `nobody`, by custom.
 const NOBODY: u32 = 65534;
 
 #[track_caller]
@@ -123,7 +123,7 @@ fn arguments_that_cannot_be() {
     code(connect, ReturnType::InvalidParameter, Subtype::Arg5);
     let multicast = link.ep.connect("224.0.0.1".parse().unwrap(), 1).timeout(LONG).start();
     code(multicast, ReturnType::InvalidAddress, Subtype::AddressUnsupported);
-    // A host that is not this one: told at once, or by an event; never a hang.
+    // Another host: an error at once, or an event; never a hang.
     match link.ep.connect("192.0.2.1".parse().unwrap(), 1).timeout(LONG).start() {
         Err(error) => assert_eq!(error.kind(), ReturnType::InvalidAddress, "{error}"),
         Ok(()) => {

@@ -1,20 +1,19 @@
 //! A thousand connections of one process; what each costs, by its attributes; how long connecting and opening take.
+//! The tests count the process's descriptors and memory and raise its limits, so they run one after another.
 #![forbid(unsafe_code)]
 
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use dat::{ConnectionKind, Ep, EpAttr, Evd, Event, Region};
 use dat_process_tests::{Domain, Holdings, LONG, Peer, alone, descriptors, open, server};
+use serial_test::serial;
 
 const PEER: &str = env!("CARGO_BIN_EXE_dat-peer");
 const COUNT: usize = 1000;
-/// What is measured here is not measured while the other test runs.
-static ALONE: Mutex<()> = Mutex::new(());
 
 #[test]
+#[serial]
 fn a_thousand_connections() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     if !descriptors(COUNT + 200, "a_thousand_connections") {
         return;
     }
@@ -84,11 +83,11 @@ fn a_thousand_connections() {
 
 /// Connections of few and short messages cost less than usual ones, and those of many cost what these need.
 #[test]
+#[serial]
 fn memory_follows_the_attributes() {
     /// A multiple of how many share a file.
     const EACH: usize = 160;
     const DEEP: u32 = 1000;
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     // Of four kinds, all kept.
     if !descriptors(4 * EACH + 200, "memory_follows_the_attributes") {
         return;
@@ -164,9 +163,9 @@ fn poll_cost(ep: &Ep, completions: &Evd, region: &Region) -> f64 {
 }
 
 #[test]
+#[serial]
 fn connecting_many_at_once() {
     const BATCH: usize = 200;
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     // The peer frees what it has of one round while the next goes on.
     if !descriptors(10 * BATCH, "connecting_many_at_once") {
         return;
@@ -210,11 +209,11 @@ fn connecting_many_at_once() {
 }
 
 #[test]
+#[serial]
 fn opening_is_quick() {
     if alone("opening_is_quick") {
         return;
     }
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     // Each in a process of its own, so that the library is loaded each time.
     let mut first: Vec<u64> =
         (0..9).map(|_| Peer::start(PEER, "open", &"-", &[]).hear_number("microseconds")).collect();

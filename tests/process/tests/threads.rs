@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use dat::{CloseFlags, Event, ReturnType};
-use dat_process_tests::{Domain, LONG, Link, Peer, Random, open, server};
+use dat_process_tests::{Domain, LONG, Link, Peer, open, random, random_time, server};
 
 const PEER: &str = env!("CARGO_BIN_EXE_dat-peer");
 /// Most posts without a completion, far below what the dispatcher holds.
@@ -136,12 +136,12 @@ fn poll_until_dry(link: &Link, counts: &Counts) {
 
 /// Connects, lets the others work for a moment, and ends the connection at once. Leaves it ended.
 fn connect_and_break(link: &Link, port: u64, counts: &Counts) {
-    let mut random = Random::new();
+    let mut random = random();
     loop {
         let address = link.ia.address().unwrap();
         link.ep.connect(address, port).private_data(server::ECHO).timeout(LONG).establish().unwrap();
         counts.connections.fetch_add(1, Ordering::Relaxed);
-        thread::sleep(random.time(Duration::from_millis(5)));
+        thread::sleep(random_time(&mut random, Duration::from_millis(5)));
         // Nothing but this ends the connection: an echo that finds no receive waits for one.
         link.ep.disconnect(CloseFlags::Abrupt).unwrap();
         assert!(link.connection(LONG).is_some(), "no event after a disconnect");
@@ -149,7 +149,7 @@ fn connect_and_break(link: &Link, port: u64, counts: &Counts) {
             return;
         }
         // Posts on an ended endpoint complete at once and would fill the dispatcher, again and again: no room for the
-        // completions of the next life, and they would be lost. So nobody posts until it has begun.
+        // completions of the next life, and they would be lost. So no thread posts until it has begun.
         counts.pause.store(true, Ordering::Relaxed);
         let deadline = Instant::now() + LONG;
         while counts.waiting() > 1000 {
@@ -163,7 +163,7 @@ fn connect_and_break(link: &Link, port: u64, counts: &Counts) {
 
 /// Endpoints that are freed while they are connecting, connected or in use.
 fn make_and_free(ia: &dat::Ia, port: u64, counts: &Counts) {
-    let mut random = Random::new();
+    let mut random = random();
     while !counts.stop.load(Ordering::Relaxed) {
         let link = Link::new(ia).unwrap();
         link.ep
@@ -172,12 +172,12 @@ fn make_and_free(ia: &dat::Ia, port: u64, counts: &Counts) {
             .timeout(LONG)
             .start()
             .unwrap();
-        if random.below(2) == 0 {
+        if random.bool() {
             assert!(link.connection(LONG).is_some(), "no outcome of a connect");
-            link.ep.send_from(&[link.region.slice(..random.below(1 << 20) as usize)]).post().unwrap();
+            link.ep.send_from(&[link.region.slice(..random.usize(..1 << 20))]).post().unwrap();
         }
-        if random.below(2) == 0 {
-            thread::sleep(random.time(Duration::from_millis(1)));
+        if random.bool() {
+            thread::sleep(random_time(&mut random, Duration::from_millis(1)));
         }
         drop(link);
         counts.endpoints.fetch_add(1, Ordering::Relaxed);

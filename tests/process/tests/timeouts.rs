@@ -1,4 +1,4 @@
-//! Every blocking call honours its time-out, whatever the other side does not do.
+//! Every blocking call honours its time-out, even when the peer does nothing.
 #![forbid(unsafe_code)]
 
 use std::time::{Duration, Instant};

@@ -11,7 +11,7 @@ pub fn overhead() -> Result<String, String> {
     cargo().args(["build", "--release", "--lib", "--examples"]).args(packages).deadline(1200).run()?;
     let program = target_dir()?.join("release/examples/overhead");
     let text = Run::new(&program.to_string_lossy()).args(["2000"]).output()?;
-    output::line(&text);
+    output::stdout_line(&text);
     let more = |line: &str| {
         let mut words = line.split_whitespace();
         let call = words.next()?;

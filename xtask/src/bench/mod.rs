@@ -4,6 +4,7 @@
 mod c_calls;
 pub mod page;
 mod plots;
+mod results;
 pub mod tables;
 mod vm;
 
@@ -12,15 +13,13 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
+use results::{FOLDER, RESULTS, RESULTS_VM, list};
+
 use crate::cargo::{cargo, target_dir};
 use crate::leg::{Outcome, Report};
-use crate::{output, root};
-
-/// Where results are kept, and the page that has their tables.
-const FOLDER: &str = "docs/bench";
-const RESULTS: &str = "docs/bench/results.json";
-const RESULTS_VM: &str = "docs/bench/vm.json";
-const PAGE: &str = "docs/performance.md";
+use crate::markdown::PAGE;
+use crate::output;
+use crate::root::root;
 
 /// What a short run must have figures of, ours.
 const OURS: [&str; 12] = [
@@ -38,7 +37,7 @@ const OURS: [&str; 12] = [
     "memory",
 ];
 
-/// What was asked for on the command line.
+/// The options of the command line.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
     /// Three sizes, one round: to see that everything works.
@@ -153,8 +152,4 @@ fn missing(result: &Value) -> String {
     names.sort();
     names.dedup();
     if names.is_empty() { String::new() } else { format!("; NOT RUN: {}", names.join("; ")) }
-}
-
-fn list(value: &Value) -> &[Value] {
-    value.as_array().map_or(&[], Vec::as_slice)
 }

@@ -6,7 +6,8 @@ use std::fmt::Write as _;
 use dat_measure::{show_nanos, show_size};
 use serde_json::Value;
 
-use super::list;
+use super::results::list;
+use crate::markdown::Markdown;
 
 /// A table: its name in the page, the test, its heading, what it is compared with, and what the ratio is to.
 struct Comparison {
@@ -312,54 +313,6 @@ pub fn vm(result: &Value) -> String {
         ]);
     }
     table.text()
-}
-
-/// A table of Markdown whose columns are aligned in its source.
-pub struct Markdown {
-    rows: Vec<Vec<String>>,
-    right: usize,
-}
-
-impl Markdown {
-    /// Columns from `right` on are numbers.
-    pub fn new(heads: &[&str], right: usize) -> Markdown {
-        Markdown { rows: vec![heads.iter().map(|&head| head.to_owned()).collect()], right }
-    }
-
-    /// Adds a row, of as many cells as there are heads.
-    pub fn row(&mut self, cells: Vec<String>) {
-        self.rows.push(cells);
-    }
-
-    /// The table.
-    pub fn text(&self) -> String {
-        let columns = self.rows[0].len();
-        let width =
-            |column: usize| self.rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-        let widths: Vec<usize> = (0..columns).map(|column| width(column).max(3)).collect();
-        let mut out = String::new();
-        for (number, row) in self.rows.iter().enumerate() {
-            for (column, cell) in row.iter().enumerate() {
-                let width = widths[column];
-                let _ = match column >= self.right {
-                    true => write!(out, "| {cell:>width$} "),
-                    false => write!(out, "| {cell:<width$} "),
-                };
-            }
-            out.push_str("|\n");
-            if number == 0 {
-                for (column, width) in widths.iter().enumerate() {
-                    let line = "-".repeat(width - 1);
-                    let _ = match column >= self.right {
-                        true => write!(out, "| {line}: "),
-                        false => write!(out, "| {line}- "),
-                    };
-                }
-                out.push_str("|\n");
-            }
-        }
-        out
-    }
 }
 
 #[cfg(test)]

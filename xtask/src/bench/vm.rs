@@ -2,10 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::list;
+use super::results::list;
 use crate::cargo::{cargo, target_dir};
+use crate::output;
+use crate::root::root;
 use crate::vm::{Machine, Trouble};
-use crate::{output, root};
 
 /// A figure: its words in the script's output, the unit, and what perftest's is multiplied with to have it.
 const FIGURES: [(&str, &str, &str, f64); 3] = [
@@ -14,7 +15,7 @@ const FIGURES: [(&str, &str, &str, f64); 3] = [
     ("send_bw_8", "8 B messages", "thousand/s", 1e3),
 ];
 
-/// The figures; `None` when there can be no such machine here, which has been said then.
+/// The figures; `None`, after a message, when this machine cannot emulate.
 pub fn measure() -> Result<Option<Value>, String> {
     cargo().args(["build", "--release", "-p", "dat-cli", "-p", "dat-ibverbs"]).deadline(1800).run()?;
     let absolute = root().canonicalize().map_err(|error| format!("{}: {error}", root().display()))?;

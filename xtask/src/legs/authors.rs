@@ -8,7 +8,7 @@ use std::time::Instant;
 use crate::cargo::{cargo, target_dir};
 use crate::leg::{Outcome, Report};
 use crate::process::Run;
-use crate::{new_provider, root};
+use crate::{new_provider, root::root};
 
 /// The commands an author types after `cargo xtask new-provider`.
 pub fn template() -> Report {
@@ -43,7 +43,7 @@ pub fn template() -> Report {
     }
 }
 
-/// The example in C, with whatever C compiler there is; and a copy of it under another name, as an author begins.
+/// The example in C, with each C compiler found, and a renamed copy of it, as an author begins.
 pub fn provider_c() -> Report {
     let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
     for tool in [compiler.as_str(), "make"] {

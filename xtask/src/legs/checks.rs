@@ -4,14 +4,35 @@ use std::path::Path;
 
 use crate::cargo::{Tests, cargo};
 use crate::leg::{Outcome, Report};
+use crate::process::Run;
 
 /// The plugins applications load by name.
 const PLUGINS: [&str; 4] = ["dat-shm", "dat-loopback", "dat-ibverbs", "dat-libfabric"];
 
-/// Formatting.
+/// The last commit whose subject may be long.
+const LONG_SUBJECTS_UNTIL: &str = "3239722";
+
+/// Characters in the subject of a commit, at most.
+const SUBJECT: usize = 72;
+
+/// Formatting, and the subjects of commits where there is a history.
 pub fn format() -> Report {
     cargo().args(["fmt", "--all", "--check"]).run()?;
-    Ok(Outcome::passed("formatted"))
+    let since = format!("{LONG_SUBJECTS_UNTIL}..HEAD");
+    let Ok(log) = Run::new("git").args(["log", "--format=%h %s", &since]).output() else {
+        return Ok(Outcome::passed("formatted; subjects of commits NOT RUN: there is no history here"));
+    };
+    match long_subjects(&log).as_slice() {
+        [] => Ok(Outcome::passed(format!("formatted; {} subjects of commits", log.lines().count()))),
+        long => Err(format!("subjects of more than {SUBJECT} characters: {}", long.join("; "))),
+    }
+}
+
+/// The commits with a subject that is too long, from lines of hash and subject.
+fn long_subjects(log: &str) -> Vec<&str> {
+    let long =
+        |line: &&str| line.split_once(' ').is_some_and(|(_, subject)| subject.chars().count() > SUBJECT);
+    log.lines().filter(long).collect()
 }
 
 /// Lints, all denied.
@@ -20,8 +41,8 @@ pub fn clippy() -> Report {
     Ok(Outcome::passed("no warning"))
 }
 
-/// The reference documentation. That of the command comes first: it has the name of the library `dat`, whose pages
-/// then replace it.
+/// The reference documentation. The command's comes first: the library `dat` has the same name, and its pages replace
+/// the command's.
 pub fn doc() -> Report {
     for packages in [&["-p", "dat-cli"][..], &["--workspace", "--exclude", "dat-cli"]] {
         let run = cargo().args(["doc", "--no-deps", "--document-private-items"]).args(packages);
@@ -37,19 +58,19 @@ pub fn plugins() -> Report {
     Ok(Outcome::passed(PLUGINS.join(", ")))
 }
 
-/// What a test may lack: a file that shows it is here, and the variable that has a test fail rather than say that it did
-/// not run. A test that lacks its headers although they are installed is one that fails.
+/// What tests may lack: the variable that makes such a test fail instead of printing NOT RUN, and the files that show
+/// that it is installed.
 const REQUIRED: [(&str, &[&str]); 3] = [
     ("DAT_REQUIRE_RDMA_HEADERS", &["/usr/include/infiniband/verbs.h", "/usr/include/rdma/rdma_cma.h"]),
     ("DAT_REQUIRE_LIBFABRIC", &["/usr/include/rdma/fabric.h"]),
     ("DAT_REQUIRE_UDAPL", &["/usr/include/dat2/udat.h", "/usr/bin/dapltest"]),
 ];
 
-/// Unit, integration and documentation tests. Of the conformance suite only its own unit tests: it has a leg of its own.
-/// Tests that could not run here are counted, by the line each of them prints.
+/// Unit, integration and documentation tests. The conformance suite has its own leg; here only its unit tests run.
+/// Tests that could not run here are counted by the line that each of them prints.
 pub fn tests() -> Report {
     let all = ["test", "--workspace", "--exclude", "dat-conformance"];
-    // Building takes as long as the machine takes; the tests themselves have a bound.
+    // Built first, so that the deadline of the tests does not depend on the compiler.
     cargo().args(all).args(["--no-run"]).run()?;
     let run = cargo().args(all).args(["--no-fail-fast"]);
     let here = REQUIRED.iter().filter(|(_, files)| files.iter().all(|file| Path::new(file).exists()));
@@ -57,4 +78,17 @@ pub fn tests() -> Report {
     let most = Tests::of(run.args(["--", "--show-output"]).deadline(900))?;
     let suite = Tests::of(cargo().args(["test", "-p", "dat-conformance", "--lib"]))?;
     Ok(Outcome::passed(most.and(suite).words()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_subject_of_73_characters_is_too_long() {
+        let log = format!("1234567 {}\n89abcde {}\n", "a".repeat(72), "\u{fc}".repeat(73));
+        let long = long_subjects(&log);
+        assert_eq!(long.len(), 1);
+        assert!(long[0].starts_with("89abcde "));
+    }
 }

@@ -1,4 +1,4 @@
-//! The clauses of the contract over the providers that need nothing of the machine.
+//! The clauses of the specification over the providers that need nothing of the machine.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use super::matrix;
 use crate::cargo::{cargo, target_dir};
 use crate::leg::{Outcome, Report};
+use crate::output;
 use crate::process::Run;
-use crate::{output, root};
+use crate::root::root;
 
 /// A provider under test: its label and what the runner is told. Peers of a plugin are processes of their own, which
 /// load it as applications do.
@@ -73,7 +74,7 @@ fn runner(subject: &Subject, built: &Path, json: &Path) -> Run {
         How::Linked => vec!["loopback".into()],
         How::Plugin(file) => vec!["--plugin".into(), built.join(file)],
     };
-    let expected = root().join(format!("tests/expected/{}.toml", subject.name));
+    let expected = root().join(format!("conformance/expected/{}.toml", subject.name));
     if expected.exists() {
         arguments.extend(["--expected".into(), expected]);
     }

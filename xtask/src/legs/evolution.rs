@@ -8,7 +8,7 @@ use super::authors::{compile_c, conformance, dat, inspect};
 use crate::cargo::{cargo, nightly, target_dir};
 use crate::leg::{Outcome, Report};
 use crate::process::Run;
-use crate::root;
+use crate::root::root;
 
 /// Where they are kept.
 const FROZEN: &str = "tests/frozen";
@@ -63,7 +63,7 @@ pub fn by_nightly() -> Report {
     Ok(Outcome::passed(conformance(&dat, &[Path::new("--plugin"), &plugin])?))
 }
 
-/// The recipe: small, stripped, by whatever compilers there are.
+/// Builds both plugins small and stripped, with the compilers of this machine.
 fn build() -> Result<Vec<PathBuf>, String> {
     let target = target_dir()?.join("frozen");
     // Nothing of where it was built stays in it: neither this tree's place nor that of the registry's crates.
@@ -102,8 +102,19 @@ fn kept() -> Result<Vec<PathBuf>, String> {
     Ok(files)
 }
 
+/// Major and minor version of the plugin interface, as in `1.1`, by its C header.
+fn interface_version() -> Result<String, String> {
+    let file = root().join("include/dat_plugin.h");
+    let text = fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))?;
+    let number = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix("#define DATP_ABI_")?.strip_prefix(name));
+        line.map(str::trim).ok_or(format!("{} has no {name}", file.display()))
+    };
+    Ok(format!("{}.{}", number("MAJOR")?, number("MINOR")?))
+}
+
 fn keep(fresh: &[PathBuf]) -> Report {
-    let version = crate::header::version()?;
+    let version = interface_version()?;
     let readme = root().join(FROZEN).join("README.md");
     let mut text = fs::read_to_string(&readme).map_err(|error| format!("{}: {error}", readme.display()))?;
     let rustc = Run::new("rustc").args(["--version"]).output()?;

@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn the_emulated_machine_runs_the_same() {
-        let script = crate::root().join("tests/vm/rdma.sh");
+        let script = crate::root::root().join("tests/vm/rdma.sh");
         let script = fs::read_to_string(&script).expect("there");
         assert!(script.contains(&format!("--layer {LAYERS}")), "{LAYERS}");
         assert!(script.contains(&format!("in {};", SOME.join(" "))), "{SOME:?}");

@@ -3,7 +3,7 @@
 //!
 //! callgrind counts the same on every run, so that a post that became dearer shows on the busiest machine. Only a provider's
 //! thread that holds what the counted one waits for is seldom in a count, so one that differs is counted again. The ibverbs
-//! and libfabric providers run over stand-ins for their libraries (`tests/verbs`, `tests/fabric`) and beside direct calls
+//! and libfabric providers run over stand-ins for their libraries (`tests/fakes/libibverbs`, `tests/fakes/libfabric`) and beside direct calls
 //! of them; the difference is what is ours.
 
 use std::collections::BTreeMap;
@@ -11,13 +11,14 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::bench::page;
-use crate::bench::tables::Markdown;
 use crate::cargo::{cargo, target_dir};
 use crate::leg::{Outcome, Report};
+use crate::markdown::{Markdown, PAGE, with_table};
 use crate::process::Run;
-use crate::root;
+use crate::root::root;
 
+/// The table of the page about performance.
+pub const TABLE: &str = "instructions";
 /// The kept counts.
 const FILE: &str = "tests/bench/instructions.toml";
 const PROVIDERS: [&str; 4] = ["loopback", "shm", "ibverbs", "libfabric"];
@@ -33,7 +34,7 @@ const STAND_INS: [(&str, &str); 3] = [
     ("libdat_fabric_double.so", "libfabric.so.1"),
 ];
 const PHASES: [&str; 5] = ["post_recv", "post_send", "recv_completion", "send_completion", "empty_poll"];
-/// A count may differ by so many hundredths, or so many instructions, whichever is more. The same sources built in
+/// The tolerance of a count: this percentage or this many instructions, the larger of the two. The same sources built in
 /// another folder are not always inlined alike.
 const PERCENT: f64 = 3.0;
 const INSTRUCTIONS: f64 = 3.0;
@@ -41,7 +42,7 @@ const INSTRUCTIONS: f64 = 3.0;
 /// Instructions an operation, by provider and layer, then phase.
 type Counts = BTreeMap<(String, String), BTreeMap<String, f64>>;
 
-/// Counts; compares, or keeps when `save` says so.
+/// Counts; then compares, or keeps the counts with `save`.
 pub fn run(save: bool) -> Report {
     if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
         return Ok(Outcome::not_run("the kept counts are of x86-64 Linux"));
@@ -67,7 +68,9 @@ pub fn run(save: bool) -> Report {
             return Err(format!("counted twice, with two results; run it again: {}", unsteady.join("; ")));
         }
         fs::write(root().join(FILE), text(&counts, &compiler)).map_err(|error| format!("{FILE}: {error}"))?;
-        page::write_instructions()?;
+        let failed = |error: std::io::Error| format!("{PAGE}: {error}");
+        let page = fs::read_to_string(root().join(PAGE)).map_err(failed)?;
+        fs::write(root().join(PAGE), with_table(&page, TABLE, &table(&counts))?).map_err(failed)?;
         return Ok(Outcome::passed(format!("{} counts written to {FILE}", number(&counts))));
     }
     let kept = parse(&kept?)?;

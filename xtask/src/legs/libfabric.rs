@@ -1,4 +1,4 @@
-//! The clauses of the contract over the libfabric provider, and random programs: connected endpoints over TCP, and
+//! The clauses of the specification over the libfabric provider, and random programs: connected endpoints over TCP, and
 //! datagram endpoints over TCP, UDP and shared memory. Before that the clauses over the stand-in for libfabric, which needs
 //! nothing installed.
 
@@ -10,7 +10,7 @@ use super::matrix;
 use crate::cargo::{cargo, target_dir};
 use crate::leg::{Outcome, Report};
 use crate::process::Run;
-use crate::root;
+use crate::root::root;
 
 /// A row of the matrix: its label, the provider's parameters, and how many random programs are run, always the same
 /// ones, in half a minute or so. A datagram endpoint takes libfabric long to open.
@@ -28,7 +28,7 @@ impl Row {
 
     /// The list of clauses it is expected to fail, if there is one.
     pub(super) fn expected(&self) -> Option<PathBuf> {
-        let list = root().join(format!("tests/expected/{}.toml", self.file()));
+        let list = root().join(format!("conformance/expected/{}.toml", self.file()));
         list.exists().then_some(list)
     }
 }
@@ -47,7 +47,7 @@ pub(super) const ROWS: [Row; 2] = [
     },
 ];
 
-/// Rows that run here alone: fabrics whose queues wake nobody, and whose peers are asked for.
+/// Rows that run only here: fabrics without wake-ups of waiting threads, with peers found by discovery.
 const OTHERS: [Row; 2] = [
     Row {
         name: "libfabric/udp-rdm",
@@ -151,7 +151,7 @@ pub(super) fn missing() -> Option<&'static str> {
     (!Run::new("fi_info").args(["--version"]).works()).then_some(missing)
 }
 
-/// Runs the random programs; what they say of themselves in the end.
+/// Runs the random programs; returns their summary.
 fn programs(built: &Path, provider: Vec<PathBuf>, count: &str) -> Result<String, String> {
     let mut counts = None;
     Run::new(&built.join("dat-differential").to_string_lossy())
@@ -162,7 +162,7 @@ fn programs(built: &Path, provider: Vec<PathBuf>, count: &str) -> Result<String,
     counts.ok_or_else(|| "the random programs ended without their counts".to_owned())
 }
 
-/// The number of programs and steps, out of the line that says them.
+/// The number of programs and steps in the summary line.
 pub(super) fn counts_in(line: &str) -> Option<String> {
     let (counts, _) = line.split_once(" steps over ")?;
     counts.contains(" programs, ").then(|| format!("{counts} steps"))

@@ -19,7 +19,8 @@ const SIZES: [(&str, &str, u32); 2] = [("8", "8", 4000), ("1048576", "1M", 100)]
 
 const PAIRS: usize = 7;
 
-/// Builds, measures, prints a table. Never at real-time priority: two programs that poll leave nobody to end them.
+/// Builds, measures, prints a table. Never at real-time priority: two polling programs would leave no processor to
+/// end them.
 pub fn run() -> Report {
     for (program, package) in [("fi_pingpong", "libfabric-bin"), ("taskset", "util-linux")] {
         if !Run::new("which").args([program]).works() {

@@ -7,7 +7,7 @@ use crate::leg::{Outcome, Report};
 /// Runs the models; own target directory, since the flag changes every crate.
 pub fn run() -> Report {
     let mut words = Vec::new();
-    for (package, which) in [("dat-shm", &["--lib", "ring::"][..]), ("dat-sync", &["--lib"])] {
+    for (package, which) in [("dat-shm", &["--lib", "data::ring::"][..]), ("dat-sync", &["--lib"])] {
         let run = cargo()
             .args(["test", "-p", package])
             .args(which)

@@ -8,7 +8,9 @@ use serde_json::Value;
 
 use crate::cargo::target_dir;
 use crate::leg::{Outcome, Report};
-use crate::{output, root};
+use crate::markdown::between;
+use crate::output;
+use crate::root::root;
 
 /// The rows, by the names of their reports, and the leg each comes from.
 const ROWS: [(&str, &str); 10] = [
@@ -49,7 +51,7 @@ pub fn run(save: bool) -> Report {
     if save {
         write(&root().join(SAVED), &page)?;
         let readme = fs::read_to_string(root().join(README)).map_err(|error| format!("{README}: {error}"))?;
-        write(&root().join(README), &with_counts(&readme, &counts(&reports))?)?;
+        write(&root().join(README), &between(&readme, README, MARKS, &counts(&reports))?)?;
     }
     let found = reports.len();
     match missing.is_empty() {
@@ -59,13 +61,6 @@ pub fn run(save: bool) -> Report {
 }
 
 /// The text with the counts between its marks.
-fn with_counts(text: &str, counts: &str) -> Result<String, String> {
-    let (before, rest) =
-        text.split_once(MARKS[0]).ok_or_else(|| format!("{README} has no {:?}", MARKS[0]))?;
-    let (_, after) = rest.split_once(MARKS[1]).ok_or_else(|| format!("{README} has no {:?}", MARKS[1]))?;
-    Ok(format!("{before}{}{counts}{}{after}", MARKS[0], MARKS[1]))
-}
-
 pub(super) fn read(json: &Path) -> Result<Value, String> {
     let text = fs::read_to_string(json).map_err(|error| format!("{}: {error}", json.display()))?;
     serde_json::from_str(&text).map_err(|error| format!("{}: {error}", json.display()))
@@ -78,19 +73,20 @@ fn write(file: &Path, text: &str) -> Result<(), String> {
 /// The counts of each provider, as a table.
 fn counts(reports: &[Value]) -> String {
     let mut out = String::from(
-        "| provider | clauses | run | passed | expected failures | not supported | failed |\n|---|---|---|---|---|---|---|\n",
+        "| provider | clauses | run | passed | expected failures | not supported | n/a | failed |\n|---|---|---|---|---|---|---|---|\n",
     );
     for report in reports {
         let count = |verdicts: &[&str]| with(report, verdicts).count();
         let _ = writeln!(
             out,
-            "| {} | {} | {} | {} | {} | {} | {} |",
+            "| {} | {} | {} | {} | {} | {} | {} | {} |",
             text(&report["provider"]),
             clauses(report).len(),
             report["ran"],
             report["passed"],
             count(&["expected failure"]),
             count(&["not supported"]),
+            count(&["not applicable"]),
             count(&BAD),
         );
     }
@@ -100,22 +96,27 @@ fn counts(reports: &[Value]) -> String {
 /// The matrix, and every clause that did not simply pass.
 pub(super) fn page(reports: &[Value]) -> String {
     let mut out = String::from(
-        "# Conformance\n\nWritten by `cargo xtask matrix --save`. Clauses of the contract (C) and tests at the plugin interface \
-         (P) for each provider. The same of any other one: `dat conformance NAME`.\n\n",
+        "# Conformance\n\nWritten by `cargo xtask matrix --save`: the clauses of the [specification](spec/README.md) over each \
+         provider. `dat conformance NAME` tests any other provider.\n\n- Not supported: the clause is about an \
+         optional feature that the provider does not offer.\n- n/a: the situation of the clause cannot arise with \
+         the provider, or cannot be arranged.\n\n[Choices](spec/choices.md) lists the clauses that accept more than \
+         one answer.\n\n",
     );
     out.push_str(&counts(reports));
     if let Some(report) = reports.first() {
         let pending: u64 = list(&report["not_written_yet"]).iter().map(span).sum();
         let by_type = list(&report["ruled_out_by_types"]).len();
+        let by_engine = list(&report["ruled_out_by_engine"]).len();
         let _ = writeln!(
             out,
-            "\nFurther clauses: {pending} not written yet, {by_type} ruled out by Rust's types."
+            "\nFurther clauses: {pending} not written yet, {by_type} excluded by Rust's types, {by_engine} by the engine."
         );
     }
     for report in reports {
         let _ = writeln!(out, "\n## {}\n", text(&report["provider"]));
-        let notable: Vec<&Value> =
-            with(report, &["expected failure", "not supported"]).chain(with(report, &BAD)).collect();
+        let notable: Vec<&Value> = with(report, &["expected failure", "not supported", "not applicable"])
+            .chain(with(report, &BAD))
+            .collect();
         if notable.is_empty() {
             out.push_str("All clauses that ran passed.\n");
         }
@@ -132,9 +133,11 @@ pub(super) fn page(reports: &[Value]) -> String {
     out.push_str(&return_codes(reports));
     if let Some(report) = reports.first() {
         out.push_str(
-            "\n## Ruled out by Rust's types\n\nCalls these clauses are about cannot be written in Rust.\n\n",
+            "\n## Excluded clauses\n\nThe calls of these clauses cannot be written in Rust, or the engine excludes \
+             the case for every provider.\n\n",
         );
-        for clause in list(&report["ruled_out_by_types"]) {
+        let reasons = ["ruled_out_by_types", "ruled_out_by_engine"];
+        for clause in reasons.iter().flat_map(|key| list(&report[*key])) {
             let _ = writeln!(
                 out,
                 "- C-{:03}: {}",
@@ -146,7 +149,7 @@ pub(super) fn page(reports: &[Value]) -> String {
     out
 }
 
-/// What the calls of the contract's section 2 can return and clauses met, over one provider or another; and the rest.
+/// The return codes that calls can give: how many clauses met, over any provider, and the others.
 fn return_codes(reports: &[Value]) -> String {
     let Some((first, others)) = reports.split_first() else { return String::new() };
     let is = |code: &Value, other: &Value| code["call"] == other["call"] && code["code"] == other["code"];
@@ -160,8 +163,8 @@ fn return_codes(reports: &[Value]) -> String {
     let all = first["return_codes_of_calls"].as_u64().unwrap_or(0);
     let met = all.saturating_sub(unmet.len() as u64);
     let mut out = format!(
-        "\n## Return codes\n\nOf the {all} return codes that section 2 of the contract lists, call by call, clauses met \
-         {met}. The others:\n\n"
+        "\n## Return codes\n\nThe specification lists {all} return codes, call by call. Clauses met {met} of them. The \
+         others:\n\n"
     );
     for code in unmet {
         let reason = code["reason"].as_str().unwrap_or("no clause produces it");
@@ -212,9 +215,11 @@ mod tests {
                 {"clause": "C-001", "title": "a", "verdict": "passed", "message": ""},
                 {"clause": "C-002", "title": "b", "verdict": "failed", "message": "seen c"},
                 {"clause": "C-003", "title": "d", "verdict": "not supported", "message": "no e"},
+                {"clause": "C-004", "title": "f", "verdict": "not applicable", "message": "no g"},
             ],
             "not_written_yet": [{"first": 10, "last": 12, "reason": "later"}],
             "ruled_out_by_types": [{"clause": 9, "reason": "no null"}],
+            "ruled_out_by_engine": [{"clause": 8, "reason": "all have it"}],
             "return_codes_of_calls": 12,
             "return_codes_not_met": [
                 {"call": "dat_a", "code": "DAT_X", "reason": "nobody can"},
@@ -225,20 +230,11 @@ mod tests {
         other["return_codes_not_met"] =
             serde_json::json!([{"call": "dat_a", "code": "DAT_X", "reason": "nobody can"}]);
         let page = page(&[report, other]);
-        assert!(page.contains("Of the 12 return codes") && page.contains("met 11."), "{page}");
+        assert!(page.contains("lists 12 return codes") && page.contains("met 11 of them"), "{page}");
         assert!(page.contains("- dat_a DAT_X: nobody can") && !page.contains("DAT_Y"), "{page}");
-        assert!(page.contains("| shm0 | 3 | 2 | 1 | 0 | 1 | 1 |"), "{page}");
-        assert!(page.contains("3 not written yet, 1 ruled out"), "{page}");
+        assert!(page.contains("| shm0 | 4 | 2 | 1 | 0 | 1 | 1 | 1 |"), "{page}");
+        assert!(page.contains("3 not written yet, 1 excluded by Rust's types, 1 by the engine"), "{page}");
         assert!(page.contains("- C-002 failed: b (seen c)") && !page.contains("C-001"), "{page}");
-        assert!(page.contains("- C-009: no null"), "{page}");
-    }
-
-    #[test]
-    fn counts_stand_between_their_marks() {
-        let text = "a\n<!-- matrix -->\nold\n<!-- end of matrix -->\nb\n";
-        let new = with_counts(text, "new\n").unwrap();
-        assert_eq!(new, "a\n<!-- matrix -->\nnew\n<!-- end of matrix -->\nb\n");
-        assert_eq!(with_counts(&new, "new\n").unwrap(), new);
-        assert!(with_counts("no marks", "").is_err());
+        assert!(page.contains("- C-009: no null") && page.contains("- C-008: all have it"), "{page}");
     }
 }

@@ -9,7 +9,7 @@ const SUBJECTS: [&[&str]; 5] = [
     &["-p", "dat-sync"],
     &["-p", "dat-engine", "--lib", "--test", "pair"],
     &["-p", "dat-loopback"],
-    &["-p", "dat-shm", "--lib", "ring::"],
+    &["-p", "dat-shm", "--lib", "data::ring::"],
 ];
 
 /// Runs the subjects.

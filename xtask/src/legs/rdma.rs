@@ -12,7 +12,7 @@ use super::matrix;
 use crate::cargo::{cargo, target_dir};
 use crate::leg::{Outcome, Report};
 use crate::process::Run;
-use crate::root;
+use crate::root::root;
 use crate::vm::{Machine, Trouble};
 
 /// The report's name under the target directory's `conformance`.
@@ -92,7 +92,7 @@ pub fn run() -> Report {
         }
     };
     let ibverbs = counts(REPORT)?;
-    // The script says when there is no libfabric for it.
+    // The script prints a line when libfabric is missing.
     let there = reports.join(OVER_LIBFABRIC).exists();
     let libfabric = if there { counts(OVER_LIBFABRIC)? } else { "NOT RUN".to_owned() };
     if programs.len() != if there { 2 } else { 1 } {

@@ -1,100 +1,175 @@
-//! What the machine needs besides Rust. Says what is missing, and installs it where it may.
+//! What the machine needs besides Rust. Set-up first prints what it is going to install and for what, then installs it.
+//! With `DAT_NO_INSTALL=1` it only prints.
 
+use std::path::Path;
+
+use crate::cargo::nightly;
 use crate::leg::{Outcome, Report};
 use crate::output;
 use crate::process::Run;
 
-/// A tool, how to see that it is there, and how to get it.
+/// Set to anything but `0`, nothing is installed.
+const NO_INSTALL: &str = "DAT_NO_INSTALL";
+
+/// Something that legs use.
 struct Need {
     what: &'static str,
-    check: &'static [&'static str],
+    /// Whether every leg needs it. A leg that lacks something else reports NOT RUN itself.
+    required: bool,
     get: Get,
 }
 
+#[derive(Clone, Copy)]
 enum Get {
-    /// Packages of Debian and Ubuntu; needs root.
+    /// A program, and the packages of Debian and Ubuntu that have it.
+    Program(&'static [&'static str], &'static [&'static str]),
+    /// Packages of Debian and Ubuntu.
     Apt(&'static [&'static str]),
-    /// A component of the Rust toolchain in use.
-    Rustup(&'static str),
+    /// A component of the Rust toolchain in use, and a cargo command that shows it.
+    Component(&'static str, &'static str),
+    /// Components of the nightly toolchain, where there is one.
+    Nightly(&'static [&'static str]),
 }
 
 /// What building anything needs.
-const LINKER: Need =
-    Need { what: "a C linker", check: &["cc", "--version"], get: Get::Apt(&["gcc", "libc6-dev"]) };
+const LINKER: Need = Need {
+    what: "linking anything",
+    required: true,
+    get: Get::Program(&["cc", "--version"], &["gcc", "libc6-dev"]),
+};
 
-const NEEDS: [Need; 3] = [
+const NEEDS: [Need; 12] = [
     LINKER,
-    Need { what: "rustfmt", check: &["cargo", "fmt", "--version"], get: Get::Rustup("rustfmt") },
-    Need { what: "clippy", check: &["cargo", "clippy", "--version"], get: Get::Rustup("clippy") },
-];
-
-/// Packages some legs use; a leg that lacks one says so itself and counts as not run.
-const WANTED: &[(&str, &[&str])] = &[
-    ("layouts checked against C", &["libibverbs-dev", "librdmacm-dev", "libfabric-dev", "libdapl-dev"]),
-    ("a C++ compiler", &["g++"]),
-    ("the emulated machine", &["qemu-system-x86", "busybox-static", "kmod"]),
-    (
+    Need { what: "the leg format", required: true, get: Get::Component("rustfmt", "fmt") },
+    Need { what: "the leg clippy", required: true, get: Get::Component("clippy", "clippy") },
+    Need { what: "miri and the sanitizers", required: false, get: Get::Nightly(&["miri", "rust-src"]) },
+    optional(
+        "layouts checked against C headers",
+        &["libibverbs-dev", "librdmacm-dev", "libfabric-dev", "libdapl-dev"],
+    ),
+    optional("plugins in C++", &["g++"]),
+    optional("the emulated machine with RDMA devices", &["qemu-system-x86", "busybox-static", "kmod"]),
+    optional(
         "programs to interoperate and compare with",
         &["rdmacm-utils", "perftest", "ibverbs-utils", "ibverbs-providers", "libfabric-bin"],
     ),
-    ("existing uDAPL programs", &["dapl2-utils", "libdapl2", "binutils"]),
-    ("network namespaces", &["iproute2"]),
-    ("counts of instructions, and peers to compare speed with", &["valgrind", "ucx-utils"]),
+    optional("existing uDAPL programs", &["dapl2-utils", "libdapl2", "binutils"]),
+    optional("a real MPI over the C library", &["python3-venv"]),
+    optional("network namespaces", &["iproute2"]),
+    optional("counts of instructions, and peers to compare speed with", &["valgrind", "ucx-utils"]),
 ];
 
-/// Checks every need; fails when one cannot be met.
+const fn optional(what: &'static str, packages: &'static [&'static str]) -> Need {
+    Need { what, required: false, get: Get::Apt(packages) }
+}
+
+/// Installs what is missing. Fails when something required is still missing then.
 pub fn run() -> Report {
-    let mut installed = wanted();
-    for need in &NEEDS {
-        installed.extend(meet(need)?);
-    }
-    Ok(match installed.is_empty() {
-        true => Outcome::passed("nothing to install"),
-        false => Outcome::passed(format!("installed {}", installed.join(", "))),
-    })
+    install(&NEEDS)
 }
 
-/// The same for what is built and not tested: nothing else is looked for, or installed.
+/// The same for building alone.
 pub fn to_build() -> Result<(), String> {
-    meet(&LINKER).map(|_| ())
+    install(&[LINKER]).map(|_| ())
 }
 
-/// What was installed, if it was missing.
-fn meet(need: &Need) -> Result<Option<&'static str>, String> {
-    if there(need) {
-        return Ok(None);
-    }
-    output::show(&format!("{} is missing", need.what));
-    match need.get {
-        Get::Apt(packages) => apt(packages)?,
-        Get::Rustup(component) => Run::new("rustup").args(["component", "add", component]).run()?,
-    }
-    match there(need) {
-        true => Ok(Some(need.what)),
-        false => Err(format!("{} is still missing after installing it", need.what)),
-    }
-}
-
-/// Installs what is wanted and not there, where that is possible.
-fn wanted() -> Vec<&'static str> {
-    let has = |package: &&str| Run::new("dpkg").args(["-s", *package]).works();
-    let missing: Vec<_> = WANTED.iter().filter(|(_, packages)| !packages.iter().all(&has)).collect();
+fn install(needs: &[Need]) -> Report {
+    let missing: Vec<&Need> = needs.iter().filter(|need| !need.get.is_there()).collect();
     if missing.is_empty() {
-        return Vec::new();
+        return Ok(Outcome::passed("nothing to install"));
     }
-    let packages: Vec<&str> = missing.iter().flat_map(|(_, packages)| packages.iter().copied()).collect();
-    output::show(&format!("installing, for the legs that use it: {}", packages.join(" ")));
-    match apt(&packages) {
-        Ok(()) => missing.iter().map(|(what, _)| *what).collect(),
-        Err(why) => {
-            output::show(&format!("not installed: {why}"));
-            Vec::new()
+    let allowed = std::env::var(NO_INSTALL).map_or(true, |value| value == "0");
+    output::show(&match allowed {
+        true => format!("Set-up installs these; {NO_INSTALL}=1 leaves the machine as it is:"),
+        false => format!("Not installed, because {NO_INSTALL} is set:"),
+    });
+    for need in &missing {
+        output::show(&format!("  {:<60} for {}", need.get.command(), need.what));
+    }
+    let (mut installed, mut left) = (Vec::new(), Vec::new());
+    let packages: Vec<&str> = missing.iter().flat_map(|need| need.get.packages()).copied().collect();
+    if allowed && !packages.is_empty() {
+        report(apt(&packages));
+    }
+    for need in missing {
+        if let (true, Some(rustup)) = (allowed, need.get.rustup()) {
+            report(rustup.run());
+        }
+        match need.get.is_there() {
+            true => installed.push(need.what),
+            false if need.required => {
+                return Err(format!("{} needs `{}`", need.what, need.get.command()));
+            }
+            false => left.push(need.what),
+        }
+    }
+    let mut words = Vec::new();
+    for (what, list) in [("installed for", installed), ("missing for", left)] {
+        if !list.is_empty() {
+            words.push(format!("{what} {}", list.join(", ")));
+        }
+    }
+    Ok(Outcome::passed(words.join("; ")))
+}
+
+/// Shows why something could not be installed.
+fn report(result: Result<(), String>) {
+    if let Err(reason) = result {
+        output::show(&format!("not installed: {reason}"));
+    }
+}
+
+impl Get {
+    fn is_there(self) -> bool {
+        match self {
+            Get::Program(check, _) => Run::new(check[0]).args(&check[1..]).works(),
+            Get::Apt(packages) => {
+                packages.iter().all(|package| Run::new("dpkg").args(["-s", *package]).works())
+            }
+            Get::Component(_, command) => Run::new("cargo").args([command, "--version"]).works(),
+            Get::Nightly(components) => {
+                !nightly().args(["--version"]).works() || components.iter().all(|name| has_nightly(name))
+            }
+        }
+    }
+
+    /// The command that installs it by hand.
+    fn command(self) -> String {
+        match self {
+            Get::Program(_, packages) | Get::Apt(packages) => {
+                format!("apt-get install {}", packages.join(" "))
+            }
+            Get::Component(name, _) => format!("rustup component add {name}"),
+            Get::Nightly(names) => format!("rustup component add --toolchain nightly {}", names.join(" ")),
+        }
+    }
+
+    fn packages(self) -> &'static [&'static str] {
+        match self {
+            Get::Program(_, packages) | Get::Apt(packages) => packages,
+            _ => &[],
+        }
+    }
+
+    fn rustup(self) -> Option<Run> {
+        let add = Run::new("rustup").args(["component", "add"]);
+        match self {
+            Get::Component(name, _) => Some(add.args([name])),
+            Get::Nightly(names) => Some(add.args(["--toolchain", "nightly"]).args(names)),
+            _ => None,
         }
     }
 }
 
-fn there(need: &Need) -> bool {
-    Run::new(need.check[0]).args(&need.check[1..]).works()
+/// Whether the nightly toolchain has a component.
+pub fn has_nightly(component: &str) -> bool {
+    if component == "rust-src" {
+        let rustc =
+            Run::new("rustc").without_env("RUSTUP_TOOLCHAIN").args(["+nightly", "--print", "sysroot"]);
+        let sysroot = rustc.output().unwrap_or_default();
+        return Path::new(sysroot.trim()).join("lib/rustlib/src/rust/library/Cargo.toml").exists();
+    }
+    nightly().args([component, "--version"]).works()
 }
 
 fn apt(packages: &[&str]) -> Result<(), String> {
@@ -109,4 +184,18 @@ fn apt(packages: &[&str]) -> Result<(), String> {
     };
     as_root(&["apt-get", "update"]).run()?;
     as_root(&[&["apt-get", "install", "-y", "--no-install-recommends"], packages].concat()).run()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_need_says_how_to_meet_it() {
+        for need in &NEEDS {
+            let command = need.get.command();
+            assert!(command.contains("install ") || command.contains("add "), "{}: {command}", need.what);
+            assert!(need.get.rustup().is_some() == need.get.packages().is_empty(), "{}: one way", need.what);
+        }
+    }
 }

@@ -9,7 +9,7 @@ use super::matrix;
 use crate::cargo::{cargo, target_dir};
 use crate::leg::{Outcome, Report};
 use crate::process::Run;
-use crate::root;
+use crate::root::root;
 
 /// Runs its command on the first of two hosts, and has words for the second in `$ELSEWHERE`.
 const TWO_HOSTS: &str = "tests/network/two_hosts.sh";

@@ -210,11 +210,7 @@ fn expectations() -> Vec<(String, u64)> {
         "DAT_PROVIDER_INFO" =
             ProviderInfo { ia_name, dapl_version_major, dapl_version_minor, is_thread_safe }
     );
-    all.extend(
-        crate::table::offsets()
-            .into_iter()
-            .map(|(field, at)| (format!("offsetof(DAT_PROVIDER, {field})"), at)),
-    );
+    all.extend(offsets().into_iter().map(|(field, at)| (format!("offsetof(DAT_PROVIDER, {field})"), at)));
     all.push(("sizeof(DAT_PROVIDER)".to_owned(), size_of::<Provider>() as u64));
     all.extend(values());
     all

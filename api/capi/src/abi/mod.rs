@@ -4,7 +4,12 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-pub use crate::table::Provider;
+mod provider;
+
+pub use provider::Provider;
+pub(crate) use provider::for_each_function;
+#[cfg(test)]
+pub use provider::offsets;
 
 /// Any handle.
 pub type Handle = *mut c_void;

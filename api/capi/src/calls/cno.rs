@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use crate::abi::*;
 use crate::code::{Outcome, check_query, code, ensure, parameter, put};
 use crate::handle;
-use crate::object::{Cno, find, find_ia};
+use crate::object::{AgentCell, Cno, find, find_ia};
 
 const PROXY_NONE: u32 = 0;
 const PROXY_AGENT: u32 = 1;
@@ -102,13 +102,6 @@ pub unsafe fn trigger(cno: Handle, out: *mut Handle) -> Outcome {
     // SAFETY: not null, valid.
     unsafe { put(out, Subtype::Arg2, handle::of(evd)) }
 }
-
-/// An agent as a query tells it.
-pub struct AgentCell(pub Agent);
-
-// SAFETY: a function and the consumer's own word; nobody here follows the word, and the function is the consumer's to
-// call from any thread, as the public API says of agents.
-unsafe impl Send for AgentCell {}
 
 const NO_AGENT: Agent = Agent { instance_data: std::ptr::null_mut(), proxy_agent_func: None };
 

@@ -12,7 +12,7 @@ use crate::abi::*;
 use crate::address::{self, Stored};
 use crate::code::{Outcome, check_query, ensure, parameter, put, put_if};
 use crate::handle;
-use crate::object::{Ep, EpKept, Evd, Ia, Pz, Srq, find, find_ia, find_or_null};
+use crate::object::{Ep, EpKept, Evd, Ia, Pz, SizeHints, Srq, find, find_ia, find_or_null};
 use crate::text::{self, NamedList};
 
 pub unsafe fn create(
@@ -31,7 +31,8 @@ pub unsafe fn create(
     let connect = find_or_null::<Evd>(connect, Subtype::HandleEvdConn)?;
     // SAFETY: null or valid.
     let attr = unsafe { attr.as_ref() };
-    let asked = attr.map_or(0, |attr| attr.max_rdma_size);
+    let size_hints =
+        attr.map_or(SizeHints::default(), |attr| SizeHints::new(attr.max_message_size, attr.max_rdma_size));
     let attr = match attr {
         // SAFETY: its lists are null or valid.
         Some(attr) => Some(unsafe { sized(read_attr(attr, Subtype::Arg6)?, &ia)? }),
@@ -45,7 +46,7 @@ pub unsafe fn create(
         connect.as_ref().map(|evd| &evd.engine),
         attr.as_ref(),
     )?;
-    let kept = EpKept { asked_rdma_size: AtomicU32::new(asked), ..EpKept::default() };
+    let kept = EpKept { size_hints, ..EpKept::default() };
     let handle = ia.adopt(engine.id(), Ep { ia: ia.clone(), engine, kept: Arc::new(kept) })?;
     // SAFETY: not null, valid.
     unsafe { put(out, Subtype::Arg7, handle) }
@@ -70,7 +71,7 @@ pub unsafe fn create_with_srq(
     let srq = find::<Srq>(srq, Subtype::HandleSrq)?;
     // SAFETY: null or valid.
     let attr = unsafe { attr.as_ref() }.ok_or(parameter(Subtype::Arg7))?;
-    let asked = attr.max_rdma_size;
+    let size_hints = SizeHints::new(attr.max_message_size, attr.max_rdma_size);
     // SAFETY: its lists are null or valid.
     let attr = sized(unsafe { read_attr(attr, Subtype::Arg7)? }, &ia)?;
     ensure(!out.is_null(), parameter(Subtype::Arg8))?;
@@ -82,7 +83,7 @@ pub unsafe fn create_with_srq(
         &srq.engine,
         &attr,
     )?;
-    let kept = EpKept { asked_rdma_size: AtomicU32::new(asked), ..EpKept::default() };
+    let kept = EpKept { size_hints, ..EpKept::default() };
     let handle = ia.adopt(engine.id(), Ep { ia: ia.clone(), engine, kept: Arc::new(kept) })?;
     // SAFETY: not null, valid.
     unsafe { put(out, Subtype::Arg8, handle) }
@@ -165,8 +166,11 @@ pub unsafe fn modify(ep: Handle, mask: u64, param: *const EpParam) -> Outcome {
         attr: sized(unsafe { read_masked(if lists { &param.ep_attr } else { &plain }, mask)? }, &ep.ia)?,
     };
     ep.engine.modify(mask, &new)?;
+    if mask.contains(EpMask::MAX_MESSAGE_SIZE) {
+        ep.kept.size_hints.message.store(param.ep_attr.max_message_size, Ordering::Relaxed);
+    }
     if mask.contains(EpMask::MAX_RDMA_SIZE) {
-        ep.kept.asked_rdma_size.store(param.ep_attr.max_rdma_size, Ordering::Relaxed);
+        ep.kept.size_hints.rdma.store(param.ep_attr.max_rdma_size, Ordering::Relaxed);
     }
     Ok(())
 }
@@ -315,13 +319,11 @@ unsafe fn read_attr(attr: &EpAttr, position: Subtype) -> Outcome<dat_types::EpAt
     })
 }
 
-/// What the engine is told of sizes. 0 stands for what the IA has, and `max_rdma_size` is a hint below that: programs of
-/// the field leave the one empty and exceed the other, as the reference lets them.
+/// Sizes for the engine: at least the IA's maximum. `max_message_size` and `max_rdma_size` are hints, because programs
+/// of the field exceed both and the reference library allows it.
 fn sized(mut attr: dat_types::EpAttr, ia: &Ia) -> Outcome<dat_types::EpAttr> {
     let most = ia.engine.query()?;
-    if attr.max_message_size == 0 {
-        attr.max_message_size = most.max_message_size;
-    }
+    attr.max_message_size = attr.max_message_size.max(most.max_message_size);
     attr.max_rdma_size = attr.max_rdma_size.max(most.max_rdma_size);
     Ok(attr)
 }
@@ -355,7 +357,10 @@ fn watermark(value: Count) -> Option<u32> {
 
 fn write_attr(ep: &Ep, attr: &dat_types::EpAttr) -> EpAttr {
     let count = |value: u32| value.min(i32::MAX as u32) as Count;
-    let length = |value: u64| value.min(u32::MAX.into()) as u32;
+    let hinted = |hint: &AtomicU32, value: u64| match hint.load(Ordering::Relaxed) {
+        0 => value.min(u32::MAX.into()) as u32,
+        hint => hint,
+    };
     let keep = |place: &parking_lot::Mutex<NamedList>, pairs: &[(String, String)]| {
         let mut kept = place.lock();
         // What was given out stays valid as long as it is true.
@@ -368,11 +373,8 @@ fn write_attr(ep: &Ep, attr: &dat_types::EpAttr) -> EpAttr {
     let provider = keep(&ep.kept.provider_attr, &attr.provider_specific);
     EpAttr {
         service_type: attr.service_type.0,
-        max_message_size: length(attr.max_message_size),
-        max_rdma_size: match ep.kept.asked_rdma_size.load(Ordering::Relaxed) {
-            0 => length(attr.max_rdma_size),
-            asked => asked,
-        },
+        max_message_size: hinted(&ep.kept.size_hints.message, attr.max_message_size),
+        max_rdma_size: hinted(&ep.kept.size_hints.rdma, attr.max_rdma_size),
         qos: attr.qos.0,
         recv_completion_flags: attr.recv_completion_flags.bits(),
         request_completion_flags: attr.request_completion_flags.bits(),

@@ -1,4 +1,4 @@
-//! `dat_extension_op`: operations beyond the base API, by number (contract section 11).
+//! `dat_extension_op`: operations beyond the base API, by number (spec: extensions).
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -23,18 +23,18 @@ const CLOSE_QUERY: c_int = 0x2000;
 pub type Words = [u64; 6];
 
 /// The operation with its arguments as words.
-pub unsafe fn operation(object: Handle, op: c_int, words: Words) -> Outcome {
+pub unsafe fn operation(object: Handle, op: c_int, words: Words, table: ia::TableOf) -> Outcome {
     if op == OPEN_QUERY {
         // SAFETY: the arguments of this operation, null or valid.
-        return unsafe { open_query(words) };
+        return unsafe { open_query(words, table) };
     }
     let kind = handle::kind(handle::ia_address(object)).ok_or(bad_handle(Subtype::Handle1))?;
     match op {
         // SAFETY: the arguments of these operations, null or valid.
         FETCH_AND_ADD | CMP_AND_SWAP => unsafe { atomic(object, op, words) },
-        // SAFETY: as above.
+        // SAFETY: the arguments of this operation, null or valid.
         RDMA_WRITE_IMMED => unsafe { write_immediate(object, words) },
-        // SAFETY: as above.
+        // SAFETY: the arguments of this operation, null or valid.
         QUERY_COUNTERS => unsafe { query_counters(object, kind, words) },
         PRINT_COUNTERS => print_counters(object, kind, words),
         // SAFETY: no pointers.
@@ -44,7 +44,7 @@ pub unsafe fn operation(object: Handle, op: c_int, words: Words) -> Outcome {
 }
 
 /// The same with the arguments in a `va_list`: what registries hand to the table's slot.
-pub unsafe fn from_list(object: Handle, op: c_int, list: *mut c_void) -> Outcome {
+pub unsafe fn from_list(object: Handle, op: c_int, list: *mut c_void, table: ia::TableOf) -> Outcome {
     let mut words = Words::default();
     if !list.is_null() {
         // SAFETY: a `va_list` of this machine, as the slot's type says.
@@ -55,7 +55,7 @@ pub unsafe fn from_list(object: Handle, op: c_int, list: *mut c_void) -> Outcome
         }
     }
     // SAFETY: as the caller promises.
-    unsafe { operation(object, op, words) }
+    unsafe { operation(object, op, words, table) }
 }
 
 /// How many arguments an operation takes.
@@ -135,12 +135,15 @@ unsafe fn write_immediate(ep: Handle, [count, iov, cookie, remote, immediate, fl
 }
 
 /// Opens an IA to ask for its attributes.
-unsafe fn open_query([name, ia, ia_mask, ia_attr, provider_mask, provider_attr]: Words) -> Outcome {
+unsafe fn open_query(
+    [name, ia, ia_mask, ia_attr, provider_mask, provider_attr]: Words,
+    table: ia::TableOf,
+) -> Outcome {
     let ia = ia as *mut Handle;
     let mut evd = NULL;
     // SAFETY: null or valid, says the caller; `evd` is ours.
     unsafe {
-        ia::open(name as *const c_char, 8, &mut evd, ia, (2, 0, false))?;
+        ia::open(name as *const c_char, 8, &mut evd, ia, (2, 0, false), table)?;
         let (ia_attr, provider_attr) = (ia_attr as *mut IaAttr, provider_attr as *mut ProviderAttr);
         let result =
             ia::query(ia.read(), std::ptr::null_mut(), ia_mask, ia_attr, provider_mask, provider_attr);

@@ -1,10 +1,9 @@
 //! Interface adapters.
 
-use std::collections::HashMap;
-use std::ffi::{CString, c_char};
-use std::sync::{Arc, LazyLock, OnceLock};
+use std::ffi::c_char;
+use std::sync::{Arc, OnceLock};
 
-use dat_engine::{AsyncEvd, IaOptions};
+use dat_engine::{AsyncEvd, IaOptions, Rules};
 use dat_types::{CloseFlags, ReturnType, Subtype};
 use parking_lot::Mutex;
 
@@ -16,13 +15,16 @@ use crate::handle;
 use crate::names::{self, Refused};
 use crate::object::{Evd, Ia, IaRef, find, find_ia};
 use crate::text::NamedList;
-use crate::{door, foreign, text};
+use crate::{foreign, registered, text};
 
 const IA_MASK: u64 = 0x3F_FFFF_FFFF;
 const PROVIDER_MASK: u64 = 0x7FFF_FFFF;
 
-/// A vendor's mark in front of a name, of no meaning here (contract D-27).
+/// A vendor's mark in front of a name, of no meaning here (spec: conflicts, D-27).
 const RELAXED_ORDERING: &str = "RO_AWARE_";
+
+/// Gives the provider table for an IA name.
+pub type TableOf = fn(&str) -> &'static Provider;
 
 /// `dat_ia_openv`.
 pub unsafe fn open(
@@ -31,6 +33,7 @@ pub unsafe fn open(
     evd: *mut Handle,
     ia: *mut Handle,
     version: (u32, u32, bool),
+    table: TableOf,
 ) -> Outcome {
     // SAFETY: as the caller promises, here and below.
     let name = unsafe { name(c_name)? };
@@ -45,7 +48,7 @@ pub unsafe fn open(
     ensure(major == 2, code(ReturnType::ProviderNotFound, Subtype::MajorNotFound))?;
     ensure(minor == 0, code(ReturnType::ProviderNotFound, Subtype::MinorNotFound))?;
     // SAFETY: neither is null.
-    let (opened, address) = unsafe { open_with(&name, qlen, evd, || names::open(&name))? };
+    let (opened, address) = unsafe { open_with(qlen, evd, table(&name), || names::open(&name))? };
     let Some(number) = handle::assign_number(address) else {
         let _ = end(&opened, address, CloseFlags::Abrupt);
         return Err(NO_ROOM);
@@ -61,18 +64,19 @@ pub unsafe fn open_for_registry(
     qlen: Count,
     evd: *mut Handle,
     ia: *mut Handle,
+    table: TableOf,
 ) -> Outcome {
     // SAFETY: as the caller promises, here and below.
     let name = unsafe { name(c_name)? };
     ensure(!evd.is_null(), parameter(Subtype::Arg3))?;
     ensure(!ia.is_null(), bad_handle(Subtype::HandleIa))?;
-    let line = door::line(&name);
+    let line = registered::line(&name);
     let open = || match &line {
         Some(line) => names::open_target(&name, &line.params),
         None => names::open(&name),
     };
     // SAFETY: neither is null.
-    let (opened, address) = unsafe { open_with(&name, qlen, evd, open)? };
+    let (opened, address) = unsafe { open_with(qlen, evd, table(&name), open)? };
     if let Some(line) = line {
         let _ = opened.line.set(line);
     }
@@ -89,9 +93,9 @@ unsafe fn name(c_name: *const c_char) -> Outcome<String> {
 }
 
 unsafe fn open_with(
-    name: &str,
     qlen: Count,
     evd: *mut Handle,
+    provider: &'static Provider,
     open: impl FnOnce() -> Result<dat_registry::Opened, Refused>,
 ) -> Outcome<(Arc<Ia>, Handle)> {
     // SAFETY: not null, valid.
@@ -108,7 +112,7 @@ unsafe fn open_with(
     };
     let version = format!("{} {}", opened.plugin.name(), opened.plugin.version());
     let options =
-        IaOptions { async_evd_min_qlen: qlen.max(1), tell_last_receive: true, ..IaOptions::default() };
+        IaOptions { async_evd_min_qlen: qlen.max(1), rules: Rules::Reference, ..IaOptions::default() };
     let engine = dat_engine::Ia::open_with(opened.device, &opened.ia_name, &version, options, source)?;
     let attr = engine.query()?;
     let provider_attr = engine.provider_query()?;
@@ -116,7 +120,7 @@ unsafe fn open_with(
     let own_evd = engine.async_evd();
     let opened = Arc::new(Ia {
         handle: OnceLock::new(),
-        provider: table(name),
+        provider,
         address: Stored::of_ip(attr.address),
         transport_attr: NamedList::new(&attr.transport_attr),
         vendor_attr: NamedList::new(&attr.vendor_attr),
@@ -147,15 +151,6 @@ unsafe fn open_with(
 fn mtu(attr: &dat_types::IaAttr) -> (String, String) {
     const USUAL: u64 = 4096;
     ("DAT_IB_TRANSPORT_MTU".to_owned(), attr.max_message_size.min(USUAL).to_string())
-}
-
-/// The table for IAs of this name. It is never freed: the first word of a stale handle still leads to it.
-pub fn table(name: &str) -> &'static Provider {
-    static TABLES: LazyLock<Mutex<HashMap<String, &'static Provider>>> = LazyLock::new(Mutex::default);
-    TABLES.lock().entry(name.to_owned()).or_insert_with(|| {
-        let name: &'static _ = Box::leak(CString::new(name).unwrap_or_default().into_boxed_c_str());
-        Box::leak(Box::new(Provider::new(name.as_ptr())))
-    })
 }
 
 /// `dat_ia_close`.

@@ -1,4 +1,4 @@
-//! The calls, one file for each kind of object. Each checks what C programs may get wrong, in the contract's order, and
+//! The calls, one file for each kind of object. Each checks what C programs may get wrong, in the specification's order, and
 //! hands the rest to the engine.
 //!
 //! # Safety

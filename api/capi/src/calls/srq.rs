@@ -2,7 +2,7 @@
 
 use dat_types::Subtype;
 
-use super::post::segments;
+use super::post::{NO_COPIES, segments};
 use crate::abi::*;
 use crate::code::{Outcome, check_query, ensure, parameter, put};
 use crate::handle;
@@ -41,8 +41,9 @@ pub unsafe fn free(handle: Handle) -> Outcome {
 pub unsafe fn post_recv(srq: Handle, count: Count, iov: *const LmrTriplet, cookie: Context) -> Outcome {
     let guard = handle::epoch::enter();
     let srq = handle::get::<Srq>(&guard, srq).ok_or(crate::code::handle(Subtype::HandleSrq))?;
+    let mut copies = NO_COPIES;
     // SAFETY: null or valid for `count` triplets.
-    let iov = unsafe { segments(count, iov)? };
+    let iov = unsafe { segments(count, iov, &mut copies)? };
     Ok(srq.engine.post_recv(iov, cookie)?)
 }
 

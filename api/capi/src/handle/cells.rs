@@ -16,12 +16,12 @@ const CELLS: usize = 1 << 20;
 pub const RESTING: usize = 1 << 16;
 
 /// How many addresses a cell has: one use after the other gets the next.
-const DOORS: usize = 8;
+const ALIASES: usize = 8;
 
 /// One object's place: the words handles point at, then what is known of it.
 #[repr(C, align(128))]
 struct Cell {
-    doors: [AtomicPtr<Provider>; DOORS],
+    aliases: [AtomicPtr<Provider>; ALIASES],
     /// The one address that is valid now; 0 when none is.
     valid: AtomicUsize,
     /// The address of its present or last use.
@@ -36,7 +36,7 @@ const CELL: usize = size_of::<Cell>();
 
 static ARRAY: [Cell; CELLS] = [const {
     Cell {
-        doors: [const { AtomicPtr::new(std::ptr::null_mut()) }; DOORS],
+        aliases: [const { AtomicPtr::new(std::ptr::null_mut()) }; ALIASES],
         valid: AtomicUsize::new(0),
         last: AtomicUsize::new(0),
         object: AtomicPtr::new(std::ptr::null_mut()),
@@ -86,15 +86,15 @@ pub fn allocate(kind: Kind, id: ObjectId, provider: *const Provider, object: *mu
         }
     };
     let cell = &ARRAY[index];
-    let first = cell.doors.as_ptr() as usize;
-    let door = match cell.last.load(Ordering::Relaxed) {
+    let first = cell.aliases.as_ptr() as usize;
+    let alias = match cell.last.load(Ordering::Relaxed) {
         0 => 0,
-        last => ((last - first) / size_of::<usize>() + 1) % DOORS,
+        last => ((last - first) / size_of::<usize>() + 1) % ALIASES,
     };
-    let handle = first + door * size_of::<usize>();
-    // All doors, so that a program that dispatches through a stale handle arrives where it is refused.
-    for door in &cell.doors {
-        door.store(provider.cast_mut(), Ordering::Relaxed);
+    let handle = first + alias * size_of::<usize>();
+    // All aliases, so that a program that dispatches through a stale handle arrives where it is refused.
+    for alias in &cell.aliases {
+        alias.store(provider.cast_mut(), Ordering::Relaxed);
     }
     cell.last.store(handle, Ordering::Relaxed);
     cell.object.store(object, Ordering::Relaxed);

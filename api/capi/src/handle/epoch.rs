@@ -1,6 +1,6 @@
-//! Who is inside: objects that were freed are dropped when every thread that may still look at them has left.
+//! Epochs: a freed object is dropped when every thread that may still read it has left its epoch.
 //!
-//! A reader writes one word of its own before and after (two plain stores); whoever frees has the kernel order those
+//! A reader writes one word of its own before and after (two plain stores); the thread that frees has the kernel order those
 //! writes (`membarrier`) and then looks at them. Where that system call is not to be had, readers use a real fence.
 
 use std::any::Any;
@@ -77,7 +77,7 @@ impl Drop for Guard {
     }
 }
 
-/// Drops `object` once nobody who may look at it is inside. It must not be reachable any more for who comes in now.
+/// Drops `object` when every reader that may see it has left. New readers must not be able to reach it.
 pub fn retire(object: Box<dyn Any + Send>) {
     match inside() {
         Some(readers) if readers.is_empty() => drop(object),
@@ -133,7 +133,7 @@ fn inside() -> Option<Vec<(&'static Record, u64)>> {
     Some(found)
 }
 
-/// After this, a reader that came in before is seen to be inside, and one that comes in later sees what was written
+/// After this, a reader that came in before is seen to be inside, and a later reader sees what was written
 /// before. `false` when the kernel no longer helps.
 fn order_readers() -> bool {
     fence(Ordering::SeqCst);

@@ -13,7 +13,7 @@ const NUMBERS: usize = 4096;
 /// The address of each number; 0 is none.
 static ADDRESSES: [AtomicUsize; NUMBERS] = [const { AtomicUsize::new(0) }; NUMBERS];
 
-/// The number given out last: the next is looked for behind it, so that a stale one is not soon somebody else's.
+/// The number given out last: the next is looked for behind it, so that a stale number is not reused soon.
 static LAST: Mutex<usize> = Mutex::new(0);
 
 pub fn assign(address: Handle) -> Option<Handle> {
@@ -36,7 +36,7 @@ pub fn release(number: Handle) {
     }
 }
 
-/// Null for a number nobody has.
+/// Null for an unused number.
 #[inline]
 pub fn address(handle: Handle) -> Handle {
     match ADDRESSES.get(handle as usize) {

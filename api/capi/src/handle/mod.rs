@@ -6,7 +6,7 @@
 //! use of the cell to the next, and a cell rests for [`cells::RESTING`] frees before its next use.
 //!
 //! What a handle stands for may be freed by one thread while another uses it. Readers announce themselves
-//! ([`epoch`]), which costs two plain stores; whoever frees waits with the memory until they have gone.
+//! ([`epoch`]), which costs two plain stores; the thread that frees keeps the memory until they have gone.
 
 mod cells;
 pub mod epoch;
@@ -64,7 +64,7 @@ pub fn remove<T: Object>(handle: Handle) -> bool {
     true
 }
 
-/// The handle of the engine's object; null when it has none. Of one that was freed lately it is the handle it had.
+/// The handle of the engine's object; null when it has none. For a recently freed object it is the former handle.
 #[inline]
 pub fn of(id: ObjectId) -> Handle {
     ids::lookup(id)

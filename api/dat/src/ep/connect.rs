@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use dat_engine::ConnectOptions;
 use dat_types::{ConnectFlags, ConnectionKind, Error, Qos, Result, ReturnType, Subtype, Timeout};
 
-use super::Ep;
+use super::endpoint::Ep;
 use crate::Event;
 
 /// A connect, to be started. Must be used: nothing happens before [`Connect::start`] or [`Connect::establish`].
@@ -55,7 +55,7 @@ impl<'a> Connect<'a> {
         self
     }
 
-    /// How long the attempt may take; without limit unless told otherwise.
+    /// How long the attempt may take; without limit by default.
     pub fn timeout(mut self, timeout: Duration) -> Connect<'a> {
         self.options.timeout = Timeout::from(timeout);
         self
@@ -85,7 +85,7 @@ impl<'a> Connect<'a> {
     }
 
     /// Begins to connect and waits for the outcome on the connect dispatcher, which must have no other events to give
-    /// meanwhile: one that comes is an error. Gives the acceptor's private data.
+    /// meanwhile: another event is an error. Gives the acceptor's private data.
     pub fn establish(self) -> Result<Box<[u8]>> {
         const CALL: &str = "dat_ep_connect";
         let ep = self.ep.clone();

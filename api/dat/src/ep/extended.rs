@@ -3,8 +3,9 @@
 
 use dat_types::{CompletionFlags, LmrTriplet, Result, RmrTriplet};
 
-use super::Ep;
-use super::post::{Post, What};
+use super::endpoint::Ep;
+use super::operation::Operation;
+use super::post::Post;
 use crate::region::Slice;
 use crate::{Region, Window};
 
@@ -12,7 +13,7 @@ impl Ep {
     /// A send with an immediate value, to be posted; the receive's completion tells it
     /// ([`crate::DtoCompletion::immediate`]).
     pub fn send_immediate_from<'a>(&'a self, segments: &'a [Slice], value: u32) -> Post<'a> {
-        Post::new(&self.0, What::SendImmediate(value), segments)
+        Post::new(&self.0, Operation::SendImmediate(value), segments)
     }
 
     /// An RDMA write with an immediate value, to be posted. It uses a receive of the peer, whose completion tells the
@@ -23,23 +24,23 @@ impl Ep {
         remote: RmrTriplet,
         value: u32,
     ) -> Post<'a> {
-        Post::new(&self.0, What::WriteImmediate(remote, value), segments)
+        Post::new(&self.0, Operation::WriteImmediate(remote, value), segments)
     }
 
     /// A send that ends the peer's window with this context before its receive completes, to be posted.
     pub fn send_invalidate_from<'a>(&'a self, segments: &'a [Slice], context: u32) -> Post<'a> {
-        Post::new(&self.0, What::SendInvalidate(context), segments)
+        Post::new(&self.0, Operation::SendInvalidate(context), segments)
     }
 
     /// An RDMA read into a local window that may be written, to be posted.
     pub fn read_into_window(&self, sink: RmrTriplet, remote: RmrTriplet) -> Post<'_> {
-        Post::new(&self.0, What::ReadInto(sink, remote), &[])
+        Post::new(&self.0, Operation::ReadInto(sink, remote), &[])
     }
 
     /// Adds to an aligned 64-bit word of the peer's, atomically with respect to other atomic operations through the same
     /// provider, to be posted. `old`, one slice of 8 bytes, receives what the word was, in this host's byte order.
     pub fn fetch_add<'a>(&'a self, old: &'a [Slice; 1], remote: RmrTriplet, operand: u64) -> Post<'a> {
-        Post::new(&self.0, What::FetchAdd(remote, operand), old)
+        Post::new(&self.0, Operation::FetchAdd(remote, operand), old)
     }
 
     /// Makes an aligned 64-bit word of the peer's `swap` if it is `expected`; otherwise as [`Ep::fetch_add`].
@@ -50,7 +51,7 @@ impl Ep {
         expected: u64,
         swap: u64,
     ) -> Post<'a> {
-        Post::new(&self.0, What::CompareSwap(remote, expected, swap), old)
+        Post::new(&self.0, Operation::CompareSwap(remote, expected, swap), old)
     }
 
     /// Posts the binding of `window` to a stretch of `region`, and gives what a peer needs to use it: that may be sent to
@@ -66,10 +67,10 @@ impl Ep {
         privileges: dat_types::Privileges,
         cookie: u64,
     ) -> Result<RmrTriplet> {
-        let LmrTriplet { address, length, .. } = region.slice(range).0;
+        let LmrTriplet { address, length, .. } = region.triplet(range);
         let (engine, flags) = (&self.0.engine, CompletionFlags::empty());
-        let lmr = Some(region.engine());
-        let context = window.engine().bind(lmr, address, length, privileges, engine, cookie, flags)?;
+        let lmr = Some(region.inner());
+        let context = window.inner().bind(lmr, address, length, privileges, engine, cookie, flags)?;
         Ok(RmrTriplet { address, length, context })
     }
 
@@ -77,31 +78,6 @@ impl Ep {
     pub fn unbind(&self, window: &Window, cookie: u64) -> Result<()> {
         let (engine, flags) = (&self.0.engine, CompletionFlags::empty());
         let none = dat_types::Privileges::empty();
-        window.engine().bind(None, 0, 0, none, engine, cookie, flags).map(drop)
-    }
-}
-
-impl Post<'_> {
-    /// The operations that no one counts nanoseconds of.
-    #[inline(never)]
-    pub(super) fn hand_over_extended(&self, what: What, iov: &[LmrTriplet]) -> Result<()> {
-        let (engine, cookie, flags) = (&self.ep.engine, self.cookie, self.flags);
-        let one = iov.first().copied().unwrap_or_default();
-        match what {
-            What::Recv => engine.post_recv(iov, cookie, flags),
-            What::Send => engine.post_send(iov, cookie, flags),
-            What::Write(remote) => engine.post_rdma_write(iov, cookie, remote, flags),
-            What::Read(remote) => engine.post_rdma_read(iov, cookie, remote, flags),
-            What::SendImmediate(value) => engine.post_send_immed(iov, cookie, value, flags),
-            What::WriteImmediate(remote, value) => {
-                engine.post_rdma_write_immed(iov, cookie, remote, value, flags)
-            }
-            What::SendInvalidate(context) => engine.post_send_with_invalidate(iov, cookie, flags, context),
-            What::ReadInto(sink, remote) => engine.post_rdma_read_to_rmr(sink, cookie, remote, flags),
-            What::FetchAdd(remote, operand) => engine.post_fetch_add(operand, one, cookie, remote, flags),
-            What::CompareSwap(remote, expected, swap) => {
-                engine.post_compare_swap(expected, swap, one, cookie, remote, flags)
-            }
-        }
+        window.inner().bind(None, 0, 0, none, engine, cookie, flags).map(drop)
     }
 }

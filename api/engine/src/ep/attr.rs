@@ -1,13 +1,15 @@
-//! Attributes and dispatchers of an endpoint: defaults, limits and consistency (contract section 5.3).
+//! Attributes and dispatchers of an endpoint: defaults, limits and consistency (spec: endpoint).
 
 use std::sync::Arc;
 
-use dat_types::{CompletionFlags, EpAttr, Error, ObjectId, Result, ReturnType, ServiceType, Subtype};
+use dat_types::{
+    CompletionFlags, EpAttr, Error, EvdFlags, ObjectId, Result, ReturnType, ServiceType, Subtype,
+};
 
-use super::{DIRECTIONS, stream_mode};
-use crate::error;
-use crate::evd::{Evd, StreamKind};
-use crate::ia::IaInner;
+use crate::adapter::inner::IaInner;
+use crate::base::error;
+use crate::evd::inner::Evd;
+use crate::evd::streams::StreamKind;
 
 /// The three dispatchers of an endpoint.
 #[derive(Clone, Default)]
@@ -136,7 +138,7 @@ pub(super) fn check(
     check_lists(call, attr)
 }
 
-/// The named attributes: the engine knows one, whatever the provider, and no provider has any of its own.
+/// The named attributes: the engine knows one, and no provider has any of its own.
 fn check_lists(call: &'static str, attr: &EpAttr) -> Result<()> {
     const KNOWN: &str = EpAttr::SINGLE_THREADED;
     let refused = |message: String| Err(error::parameter(call, Subtype::None, message));
@@ -187,18 +189,18 @@ fn check_limits(call: &'static str, ia: &Arc<IaInner>, attr: &EpAttr, recv_iov: 
 
 fn check_directions(call: &'static str, attr: &EpAttr, wiring: &Wiring, recv_iov: Option<u32>) -> Result<()> {
     let recv = match &wiring.recv {
-        None if attr.max_recv_dtos > 0 => Some("max_recv_dtos must be 0 without a receive dispatcher (K-2)"),
+        None if attr.max_recv_dtos > 0 => Some("max_recv_dtos must be 0 without a receive dispatcher"),
         Some(_) if attr.max_recv_dtos == 0 || recv_iov == Some(0) => {
-            Some("max_recv_dtos and max_recv_iov must be above 0 with a receive dispatcher (K-2)")
+            Some("max_recv_dtos and max_recv_iov must be above 0 with a receive dispatcher")
         }
         _ => None,
     };
     let request = match &wiring.request {
         None if attr.max_request_dtos > 0 || attr.max_request_iov > 0 => {
-            Some("max_request_dtos and max_request_iov must be 0 without a request dispatcher (K-3)")
+            Some("max_request_dtos and max_request_iov must be 0 without a request dispatcher")
         }
         Some(_) if attr.max_request_dtos == 0 => {
-            Some("max_request_dtos must be above 0 with a request dispatcher (K-3)")
+            Some("max_request_dtos must be above 0 with a request dispatcher")
         }
         _ => None,
     };
@@ -213,16 +215,32 @@ fn check_flags(call: &'static str, attr: &EpAttr) -> Result<()> {
     let recv = attr.recv_completion_flags;
     if !common.contains(&recv) && recv != CompletionFlags::SOLICITED_WAIT {
         let message = format!(
-            "receive completion flags {recv:?}; one of default, UNSIGNALLED, SOLICITED_WAIT, EVD_THRESHOLD (K-5)"
+            "receive completion flags {recv:?}; one of default, UNSIGNALLED, SOLICITED_WAIT, EVD_THRESHOLD"
         );
         return Err(error::parameter(call, Subtype::None, message));
     }
     if !common.contains(&attr.request_completion_flags) {
         let message = format!(
-            "request completion flags {:?}; one of default, UNSIGNALLED, EVD_THRESHOLD (K-6)",
+            "request completion flags {:?}; one of default, UNSIGNALLED, EVD_THRESHOLD",
             attr.request_completion_flags
         );
         return Err(error::parameter(call, Subtype::None, message));
     }
     Ok(())
+}
+
+/// The stream each dispatcher of an endpoint carries, and the flag it must have been created with.
+const DIRECTIONS: [(StreamKind, EvdFlags, Subtype); 3] = [
+    (StreamKind::Recv, EvdFlags::DTO, Subtype::HandleEvdRecv),
+    (StreamKind::Request, EvdFlags::DTO, Subtype::HandleEvdRequest),
+    (StreamKind::Connection, EvdFlags::CONNECTION, Subtype::HandleEvdConn),
+];
+
+/// The completion attribute a stream has under `attr`.
+fn stream_mode(kind: StreamKind, attr: &EpAttr) -> CompletionFlags {
+    match kind {
+        StreamKind::Recv => attr.recv_completion_flags,
+        StreamKind::Request => attr.request_completion_flags,
+        _ => CompletionFlags::empty(),
+    }
 }

@@ -12,67 +12,18 @@ use dat_types::{
     Subtype, Timeout,
 };
 
-use super::post::PostSide;
-use super::states::{Operation, Stimulus, Verdict, after, verdict};
-use super::{Control, Ep, EpInner};
-use crate::error;
-use crate::evd::{Evd, Feeder};
-use crate::ia::IaInner;
-use crate::sequel::{self, Sequel, Sequels};
+use super::connect_param::{ConnectOptions, Positions, Target, Wishes};
+use super::inner::{Control, Ep, EpInner};
+use super::post_side::PostSide;
+use crate::adapter::inner::{IaInner, Rules};
+use crate::base::comm::check_comm;
+use crate::base::deferred::{Deferred, DeferredList, Incident};
+use crate::base::ring::WorkRing;
+use crate::base::states::{Operation, Stimulus, Verdict, after, verdict};
+use crate::base::{deferred, error};
+use crate::evd::core::CompletionSource;
+use crate::evd::inner::Evd;
 use crate::srq::Srq;
-
-/// What `dat_ep_connect` is told besides the endpoint.
-#[derive(Clone, Copy, Debug)]
-pub struct ConnectOptions<'a> {
-    /// Address of the peer's IA; its port is not looked at.
-    pub address: SocketAddr,
-    /// Connection qualifier the peer listens on.
-    pub conn_qual: u64,
-    /// How long the attempt may take; not 0.
-    pub timeout: Timeout,
-    /// Delivered with the request, at most the provider's `max_private_data_size` bytes.
-    pub private_data: &'a [u8],
-    /// One quality of service.
-    pub qos: Qos,
-    /// Multipath wishes.
-    pub flags: ConnectFlags,
-}
-
-impl ConnectOptions<'_> {
-    /// No time-out, no private data, best effort.
-    pub fn new(address: SocketAddr, conn_qual: u64) -> ConnectOptions<'static> {
-        ConnectOptions {
-            address,
-            conn_qual,
-            timeout: Timeout::INFINITE,
-            private_data: &[],
-            qos: Qos::BEST_EFFORT,
-            flags: ConnectFlags::empty(),
-        }
-    }
-}
-
-/// Whom a connect asks, and how.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Target {
-    address: SocketAddr,
-    conn_qual: u64,
-    flags: ConnectFlags,
-}
-
-/// What else a connect is told.
-struct Wishes<'a> {
-    timeout: Timeout,
-    private_data: &'a [u8],
-    qos: Qos,
-}
-
-/// Positions of the arguments all forms of connect have.
-struct Positions {
-    timeout: Subtype,
-    private_data: Subtype,
-    qos: Subtype,
-}
 
 impl Ep {
     /// `dat_ep_connect`: begins to connect. The outcome arrives on the connect dispatcher, exactly once.
@@ -111,7 +62,7 @@ impl Ep {
                 (Verdict::Ok, Some(target)) => target,
                 (Verdict::Ok, None) => {
                     let message = format!(
-                        "endpoint {} was connected from the other side; there is nobody to ask again (D-38)",
+                        "endpoint {} was connected from the other side; there is nobody to ask again",
                         dup.id()
                     );
                     return Err(error::state(CALL, other.state.subtype(), message));
@@ -144,41 +95,8 @@ impl Ep {
         }
         let target = Target { address, conn_qual: address.port().into(), flags: ConnectFlags::empty() };
         target.check(CALL)?;
-        crate::service_point::check_comm(CALL, comm, address.ip())?;
+        check_comm(CALL, comm, address.ip())?;
         self.0.connect_to(CALL, &ia, target, &wishes)
-    }
-}
-
-impl Wishes<'_> {
-    fn check(&self, call: &'static str, ia: &IaInner, at: &Positions) -> Result<()> {
-        if self.timeout == Timeout::ZERO {
-            return Err(error::parameter(call, at.timeout, "a time-out of 0; it must be positive"));
-        }
-        ia.check_private_data(call, at.private_data, self.private_data)?;
-        if !self.qos.is_defined() {
-            let message = format!("quality of service {:#x} is no single defined value", self.qos.0);
-            return Err(error::parameter(call, at.qos, message));
-        }
-        Ok(())
-    }
-}
-
-impl Target {
-    fn check(&self, call: &'static str) -> Result<()> {
-        if self.conn_qual == 0 {
-            return Err(error::parameter(call, Subtype::Arg3, "0 is no connection qualifier"));
-        }
-        if !ConnectFlags::all().contains(self.flags) {
-            let message = format!("connect flags {:#x} have undefined bits", self.flags.bits());
-            return Err(error::parameter(call, Subtype::Arg8, message));
-        }
-        let ip = self.address.ip();
-        let broadcast = matches!(ip, std::net::IpAddr::V4(v4) if v4.is_broadcast());
-        if ip.is_multicast() || ip.is_unspecified() || broadcast {
-            let message = format!("{ip} is no address of a single host");
-            return Err(Error::new(call, ReturnType::InvalidAddress, Subtype::AddressUnsupported, message));
-        }
-        Ok(())
     }
 }
 
@@ -258,12 +176,12 @@ impl EpInner {
         ia.count(IaCounter::CmRepTx);
         drop(control);
         if gone {
-            settle(self.on_stimulus(attempt, Stimulus::AcceptFailed, &[]));
+            deferred::run(self.on_stimulus(attempt, Stimulus::AcceptFailed, &[]));
         }
         Ok(())
     }
 
-    /// Opens a channel, hands it the receives kept so far and has `begin` start it. On failure nothing has changed.
+    /// Opens a channel, posts the receives kept until now, and has `begin` start it. On failure nothing has changed.
     fn start(
         self: &Arc<EpInner>,
         call: &'static str,
@@ -276,12 +194,22 @@ impl EpInner {
         let device = ia.device(call)?;
         let attempt = NEXT_ATTEMPT.fetch_add(1, Ordering::Relaxed);
         let mut side = self.post.lock();
-        side.requests.set_failed(false);
-        side.recvs.set_failed(false);
+        for ring in [&side.requests, &side.recvs] {
+            ring.set_failed(false);
+            ring.set_early(true);
+        }
         let numbers = self.attach(ia, control, &mut side, attempt);
         // Known before it begins: the provider's first event may come at once.
         ia.objects.lock().attempts.insert(attempt, self.clone());
-        match open(&device, control, &side, self.srq.as_ref(), attempt, numbers, begin) {
+        match open(
+            &device,
+            control,
+            &side,
+            self.srq.as_ref(),
+            ia.rules,
+            [attempt, numbers[0], numbers[1]],
+            begin,
+        ) {
             Ok(channel) => {
                 control.attempt = attempt;
                 control.local_port = channel.local_port();
@@ -313,25 +241,33 @@ impl EpInner {
             (&control.wiring.recv, side.recvs.clone(), recvs, self.srq.clone()),
         ];
         let mut numbers = [0; 2];
-        let mut feeders = [None, None];
+        let mut sources = [None, None];
         let mut eager = false;
         for (index, (evd, ring, limit, srq)) in directions.into_iter().enumerate() {
             let Some(evd) = evd else { continue };
             let mut core = evd.0.core.lock();
-            numbers[index] = core.attach(Feeder { ep: self.clone(), ring, srq, attempt, limit });
+            numbers[index] = core.attach(CompletionSource {
+                id: self.id,
+                ring,
+                received: self.counts.received.clone(),
+                srq,
+                ep: self.clone(),
+                attempt,
+                limit,
+            });
             if core.is_overcommitted() {
                 eager = true;
                 drop(core);
-                ia.progress.watch(evd);
+                ia.progress.watch(evd.0.clone());
             }
-            feeders[index] = Some((evd.clone(), numbers[index]));
+            sources[index] = Some((evd.clone(), numbers[index]));
         }
-        control.feeders = feeders;
+        control.sources = sources;
         side.eager = eager;
         numbers
     }
 
-    /// Configured for a connection (contract section 4.2).
+    /// Configured for a connection (spec: connection).
     fn check_ready(&self, call: &'static str, control: &Control) -> Result<()> {
         let missing = if control.pz.is_none() {
             "protection zone"
@@ -345,19 +281,24 @@ impl EpInner {
     }
 
     /// Something happened to the attempt or connection.
-    pub(crate) fn on_stimulus(self: &Arc<EpInner>, attempt: u64, stimulus: Stimulus, data: &[u8]) -> Sequels {
+    pub(crate) fn on_stimulus(
+        self: &Arc<EpInner>,
+        attempt: u64,
+        stimulus: Stimulus,
+        data: &[u8],
+    ) -> DeferredList {
         let mut control = self.control.lock();
         if control.freed || control.attempt != attempt {
-            return Sequels::new();
+            return DeferredList::new();
         }
         if control.stopping.is_some() {
             return match stimulus {
                 // What stopped a channel that took its time.
                 Stimulus::PeerDisconnected | Stimulus::Broke => self.finish_stop(&mut control),
-                _ => Sequels::new(),
+                _ => DeferredList::new(),
             };
         }
-        let Some((to, event)) = after(control.state, stimulus) else { return Sequels::new() };
+        let Some((to, event)) = after(control.state, stimulus) else { return DeferredList::new() };
         let active = control.state == EpState::ActiveConnectionPending;
         if let Some(ia) = self.owner.upgrade() {
             let counters: &[IaCounter] = match stimulus {
@@ -380,42 +321,48 @@ impl EpInner {
         }
     }
 
-    fn established(self: &Arc<EpInner>, control: &mut Control, data: &[u8]) -> Sequels {
-        let too_many = {
+    fn established(self: &Arc<EpInner>, control: &mut Control, data: &[u8]) -> DeferredList {
+        let (too_many, rings) = {
             let mut side = self.post.lock();
             self.enter(control, &mut side, EpState::Connected);
-            side.recvs.outstanding() > side.hard_mark
+            (side.recvs.outstanding() > side.hard_mark, side.rings())
         };
-        self.declare(control);
+        self.set_lock_bias(control);
         if self.report(control, ConnectionKind::Established, data) {
-            self.unpark(control);
+            self.release_early(control, &rings);
             return match too_many {
-                true => Sequels::from([Sequel::Broken { ep: self.clone(), attempt: control.attempt }]),
-                false => Sequels::new(),
+                true => self.deferred(control.attempt, Incident::Broken),
+                false => DeferredList::new(),
             };
         }
-        // Nobody learns of the connection: it is no use (contract section 6.3).
+        // The application cannot learn of the connection, so it is useless (spec: events).
         self.take_down(control, None, true)
     }
 
-    /// Says to the locks whether one thread uses them from here on: not before, so that the first to take one is not who sets
-    /// the connection up. The dispatchers' stay so, for the next endpoint is likely to be of the kind.
-    fn declare(&self, control: &Control) {
+    /// Sets the bias of the locks for use by one thread, or for any use. Only now: the thread that sets the connection
+    /// up must not become the bias owner. The dispatchers' locks keep it, because the next endpoint is likely alike.
+    fn set_lock_bias(&self, control: &Control) {
         let single = control.attr.is_single_threaded();
-        self.post.declare(single);
+        self.post.set_bias(if single {
+            dat_sync::BiasPolicy::SingleThread
+        } else {
+            dat_sync::BiasPolicy::Adaptive
+        });
         if single {
             for evd in [&control.wiring.recv, &control.wiring.request].into_iter().flatten() {
-                evd.0.core.declare(true);
+                evd.0.core.set_bias(dat_sync::BiasPolicy::SingleThread);
             }
         }
     }
 
     /// Completions held back until the connection event was queued follow it.
-    pub(super) fn unpark(&self, control: &Control) {
-        for evd in [&control.wiring.request, &control.wiring.recv].into_iter().flatten() {
+    pub(super) fn release_early(&self, control: &Control, rings: &[Arc<WorkRing>; 2]) {
+        for (evd, ring) in [&control.wiring.request, &control.wiring.recv].into_iter().zip(rings) {
+            let Some(evd) = evd else { continue };
             let mut core = evd.0.core.lock();
+            ring.set_early(false);
             let before = core.notifications;
-            core.unpark(self.id);
+            core.release_early(self.id);
             if core.notifications > before {
                 evd.0.notified(&core);
             }
@@ -428,20 +375,20 @@ impl EpInner {
     }
 
     /// A completion came before the provider's event that the connection is up was taken.
-    pub(crate) fn on_early_completion(self: &Arc<EpInner>, attempt: u64) -> Sequels {
+    pub(super) fn on_early_completion(self: &Arc<EpInner>, attempt: u64) -> DeferredList {
         if let Some(ia) = self.owner.upgrade() {
-            crate::progress::help(&ia);
+            crate::adapter::driver::help(&ia);
         }
         let accepting = self.control.lock().state == EpState::CompletionPending;
         match accepting {
             // Work completed, so the connection is up. The connecting side has to wait for the acceptor's private
             // data; the thread that takes the provider's events just now brings it.
             true => self.on_stimulus(attempt, Stimulus::Established, &[]),
-            false => Sequels::new(),
+            false => DeferredList::new(),
         }
     }
 
-    /// Puts a connection event on the connect dispatcher; one that does not fit is told on the async dispatcher.
+    /// Puts a connection event on the connect dispatcher; if it does not fit, the async dispatcher reports that.
     pub(super) fn report(&self, control: &Control, kind: ConnectionKind, data: &[u8]) -> bool {
         let Some(evd) = &control.wiring.connect else { return false };
         let fits = evd.0.push(EventData::Connection { kind, ep: self.id, private_data: data.into() });
@@ -451,23 +398,9 @@ impl EpInner {
         fits
     }
 
-    /// A transfer failed.
-    pub(crate) fn on_broken(self: &Arc<EpInner>, attempt: u64) -> Sequels {
-        self.on_stimulus(attempt, Stimulus::Broke, &[])
-    }
-
-    /// A peer's message ended a memory window of this IA.
-    pub(crate) fn on_window_ended(&self, context: u32) {
-        if let Some(ia) = self.owner.upgrade() {
-            ia.window_ended(context);
-        }
-    }
-
-    /// A completion was lost.
-    pub(crate) fn on_overflow(&self, evd: dat_types::ObjectId) {
-        if let Some(ia) = self.owner.upgrade() {
-            ia.raise(evd, AsyncReason::EvdOverflow);
-        }
+    /// To be handled once no lock is held.
+    pub(super) fn deferred(self: &Arc<EpInner>, attempt: u64, incident: Incident) -> DeferredList {
+        DeferredList::from([Deferred { ep: self.clone(), attempt, incident }])
     }
 }
 
@@ -476,8 +409,8 @@ fn open(
     control: &Control,
     side: &PostSide,
     srq: Option<&Srq>,
-    attempt: u64,
-    [send_user, recv_user]: [u64; 2],
+    rules: Rules,
+    [attempt, send_user, recv_user]: [u64; 3],
     begin: impl FnOnce(&Channel) -> std::result::Result<(), Failure>,
 ) -> std::result::Result<Channel, Failure> {
     let queue = |evd: &Option<Evd>| evd.as_ref().and_then(|evd| evd.0.queue());
@@ -498,12 +431,15 @@ fn open(
         max_message: control.attr.max_message_size,
         ..ChannelAttr::default()
     };
-    let attr = match control.attr.is_single_threaded() {
-        true => attr.with_flags(ChannelFlag::SINGLE_THREADED),
-        false => attr,
-    };
-    let channel = device.open_channel(&attr, send.as_ref(), recv.as_ref(), srq.as_ref())?;
-    side.hand_over(&channel).map_err(|status: Status| {
+    let mut flags = ChannelFlag::NONE;
+    if control.attr.is_single_threaded() {
+        flags = flags | ChannelFlag::SINGLE_THREADED;
+    }
+    if rules == Rules::Reference {
+        flags = flags | ChannelFlag::LAST_BYTE_LAST;
+    }
+    let channel = device.open_channel(&attr.with_flags(flags), send.as_ref(), recv.as_ref(), srq.as_ref())?;
+    side.post_stored(&channel).map_err(|status: Status| {
         Failure::new(status, "the provider did not take the receives posted before the connection")
     })?;
     begin(&channel)?;
@@ -512,16 +448,9 @@ fn open(
 
 /// Makes both directions unknown to their dispatchers.
 pub(super) fn detach(control: &mut Control) {
-    for feeder in &mut control.feeders {
-        if let Some((evd, number)) = feeder.take() {
+    for source in &mut control.sources {
+        if let Some((evd, number)) = source.take() {
             evd.0.core.lock().detach(number);
         }
-    }
-}
-
-/// Performs what ending a connection turned up; for callers that hold no lock any more.
-pub(super) fn settle(sequels: Sequels) {
-    if !sequels.is_empty() {
-        sequel::perform(sequels);
     }
 }

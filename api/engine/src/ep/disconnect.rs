@@ -6,13 +6,17 @@ use std::sync::Arc;
 use dat_plugin::Status;
 use dat_types::{AsyncReason, CloseFlags, ConnectionKind, DtoStatus, EpState, Event, IaCounter, Result};
 
-use super::connect::{detach, settle};
-use super::post::PostSide;
-use super::ring::WorkRing;
-use super::states::{Operation, Stimulus, Verdict, verdict};
-use super::{Control, Ep, EpInner, attr::Wiring};
-use crate::evd::{Core, Evd, Queued};
-use crate::sequel::{Sequel, Sequels};
+use super::attr::Wiring;
+use super::connect::detach;
+use super::inner::{Control, Ep, EpInner};
+use super::post_side::PostSide;
+use crate::adapter::inner::Rules;
+use crate::base::deferred;
+use crate::base::deferred::{DeferredList, Incident};
+use crate::base::ring::WorkRing;
+use crate::base::states::{Operation, Stimulus, Verdict, verdict};
+use crate::evd::core::Queued;
+use crate::evd::inner::Evd;
 
 impl Ep {
     /// `dat_ep_disconnect`. Abrupt: outstanding work is flushed. Graceful: after outstanding requests completed.
@@ -23,11 +27,9 @@ impl Ep {
             CloseFlags::Abrupt => Operation::DisconnectAbrupt,
             CloseFlags::Graceful => Operation::DisconnectGraceful,
         };
-        let sequels = match verdict(operation, control.state) {
-            Verdict::NoEffect => Sequels::new(),
-            // Stopping already; its one event is on the way.
-            Verdict::To(_) if control.stopping.is_some() => Sequels::new(),
-            Verdict::To(EpState::DisconnectPending) => self.0.drain(&mut control),
+        let deferred = match verdict(operation, control.state) {
+            Verdict::NoEffect => DeferredList::new(),
+            Verdict::To(EpState::DisconnectPending) => self.0.begin_drain(&mut control),
             Verdict::To(_) => {
                 self.0.take_down(&mut control, Some((ConnectionKind::Disconnected, &[])), false)
             }
@@ -38,14 +40,14 @@ impl Ep {
             ia.count(IaCounter::CmDreqTx);
         }
         drop(control);
-        settle(sequels);
+        deferred::run(deferred);
         Ok(())
     }
 }
 
 impl EpInner {
     /// Graceful: no more requests; down at once if none is outstanding, else when the last completes.
-    fn drain(self: &Arc<EpInner>, control: &mut Control) -> Sequels {
+    fn begin_drain(self: &Arc<EpInner>, control: &mut Control) -> DeferredList {
         let mut side = self.post.lock();
         self.enter(control, &mut side, EpState::DisconnectPending);
         let requests = side.requests.clone();
@@ -53,63 +55,61 @@ impl EpInner {
             channel.settle();
         }
         drop(side);
-        let mut sequels = Sequels::new();
+        let mut deferred = DeferredList::new();
         if let Some(evd) = control.wiring.request.clone() {
-            evd.0.harvest(&mut evd.0.core.lock(), &mut sequels);
+            evd.0.drain(&mut evd.0.core.lock(), &mut deferred);
             if requests.outstanding() > 0
                 && let Some(ia) = self.owner.upgrade()
             {
-                // Whoever takes the last completion finishes it; the IA's thread looks too, in case nobody does.
-                ia.progress.watch(&evd);
+                // The thread that takes the last completion finishes it. The IA's thread looks too, in case no other does.
+                ia.progress.watch(evd.0.clone());
             }
         }
-        sequels.push(Sequel::Drained { ep: self.clone(), attempt: control.attempt });
-        sequels
-    }
-
-    /// Has the provider tell of what it kept silent.
-    pub(crate) fn settle(&self) {
-        if let Some(channel) = &self.post.lock().channel {
-            channel.settle();
-        }
+        deferred.extend(self.deferred(control.attempt, Incident::Drained));
+        deferred
     }
 
     /// A graceful disconnect may be through.
-    pub(crate) fn on_maybe_drained(self: &Arc<EpInner>, attempt: u64) -> Sequels {
+    pub(super) fn on_maybe_drained(self: &Arc<EpInner>, attempt: u64) -> DeferredList {
         let drained = {
             let control = self.control.lock();
             control.state == EpState::DisconnectPending && self.post.lock().requests.outstanding() == 0
         };
         match drained {
             true => self.on_stimulus(attempt, Stimulus::Drained, &[]),
-            false => Sequels::new(),
+            false => DeferredList::new(),
         }
     }
 
-    /// Down to DISCONNECTED, with this event; `unasked` unless the consumer asked for it just now. A provider that
-    /// needs time to stop gets it: then the event comes when it has.
+    /// Enters DISCONNECTED and reports this event; `unasked` unless the consumer asked for it just now.
+    ///
+    /// The state never depends on the device's speed. A provider that answers PENDING still holds buffers: the flushed
+    /// completions and the event follow when it has let go of them ([`EpInner::finish_stop`]).
     pub(super) fn take_down(
         self: &Arc<EpInner>,
         control: &mut Control,
         event: Option<(ConnectionKind, &[u8])>,
         unasked: bool,
-    ) -> Sequels {
+    ) -> DeferredList {
         {
             let mut side = self.post.lock();
             let status = side.channel.as_ref().map_or(Status::OK, |channel| channel.disconnect());
             if status == Status::PENDING {
                 control.stopping = Some(event.map_or(ConnectionKind::Disconnected, |(kind, _)| kind));
-                self.enter(control, &mut side, EpState::DisconnectPending);
-                return Sequels::new();
+                self.enter(control, &mut side, EpState::Disconnected);
+                let rings = side.rings();
+                drop(side);
+                self.release_early(control, &rings);
+                return DeferredList::new();
             }
         }
         let (mut kind, data) = match event {
             Some((kind, data)) => (Some(kind), data),
             None => (None, &[][..]),
         };
-        let sequels = self.flush(control);
-        // A transfer that failed means that the connection broke, whoever hung up first, and whoever took its completion.
-        let own_failure = self.rings().iter().any(|ring| ring.has_failed());
+        let deferred = self.flush(control);
+        // A failed transfer means that the connection broke, even if the peer disconnected first.
+        let own_failure = self.post.lock().rings().iter().any(|ring| ring.has_failed());
         if own_failure && unasked && kind == Some(ConnectionKind::Disconnected) {
             kind = Some(ConnectionKind::Broken);
         }
@@ -117,18 +117,16 @@ impl EpInner {
         if let Some(kind) = kind {
             self.report(control, kind, data);
         }
-        sequels
+        deferred
     }
 
-    /// The channel that took its time has stopped.
-    pub(super) fn finish_stop(self: &Arc<EpInner>, control: &mut Control) -> Sequels {
-        let kind = control.stopping.take();
-        let sequels = self.flush(control);
+    /// The channel has let go of the buffers, or is made to: dropping it stops it. Does nothing unless it is stopping.
+    pub(super) fn finish_stop(self: &Arc<EpInner>, control: &mut Control) -> DeferredList {
+        let Some(kind) = control.stopping.take() else { return DeferredList::new() };
+        let deferred = self.flush(control);
         self.forget_attempt(control);
-        if let Some(kind) = kind {
-            self.report(control, kind, &[]);
-        }
-        sequels
+        self.report(control, kind, &[]);
+        deferred
     }
 
     fn forget_attempt(&self, control: &Control) {
@@ -139,20 +137,20 @@ impl EpInner {
 
     /// Completions of finished work first, then a flush of the rest, in post order for each direction. Posts wait
     /// meanwhile, so that theirs come after.
-    fn flush(&self, control: &mut Control) -> Sequels {
-        let mut sequels = Sequels::new();
+    fn flush(&self, control: &mut Control) -> DeferredList {
+        let mut deferred = DeferredList::new();
         let mut side = self.post.lock();
         let channel = side.channel.take();
         let took_receives = channel.is_some() && self.srq.is_some();
         if let Some(channel) = channel {
             for evd in distinct(&side.request_evd, &side.recv_evd) {
-                evd.0.harvest(&mut evd.0.core.lock(), &mut sequels);
+                evd.0.drain(&mut evd.0.core.lock(), &mut deferred);
             }
             drop(channel);
         }
         side.forget_stored();
         self.enter(control, &mut side, EpState::Disconnected);
-        self.unpark(control);
+        self.release_early(control, &side.rings());
         let mut lost = Vec::new();
         for (ring, evd) in [(&side.requests, &side.request_evd), (&side.recvs, &side.recv_evd)] {
             if let Some(evd) = evd
@@ -168,12 +166,12 @@ impl EpInner {
             for evd in lost {
                 ia.raise(evd, AsyncReason::EvdOverflow);
             }
-            if took_receives && ia.tell_last_receive {
+            if took_receives && ia.rules == Rules::Reference {
                 ia.raise(self.id, AsyncReason::EpTransferToError);
             }
-            ia.bury_the_dead();
+            ia.pending_memory.release();
         }
-        sequels
+        deferred
     }
 
     /// `false`: some did not fit.
@@ -197,28 +195,29 @@ impl EpInner {
         all_fit
     }
 
-    /// Ends it whatever its state, silently: completions queued stay, none is added, no event follows. `false`: somebody
-    /// else did.
-    pub(crate) fn kill(self: &Arc<EpInner>) -> bool {
+    /// Ends it in any state, without an event. Completions that are queued stay, none is added. `false`: it was ended
+    /// before.
+    pub(crate) fn end(self: &Arc<EpInner>) -> bool {
         let mut control = self.control.lock();
         if std::mem::replace(&mut control.freed, true) {
             return false;
         }
-        let mut sequels = Sequels::new();
+        let mut deferred = DeferredList::new();
         {
             let mut side = self.post.lock();
             if let Some(channel) = side.channel.take() {
                 channel.disconnect();
                 for evd in distinct(&side.request_evd, &side.recv_evd) {
-                    evd.0.harvest(&mut evd.0.core.lock(), &mut sequels);
+                    evd.0.drain(&mut evd.0.core.lock(), &mut deferred);
                 }
             }
             side.forget_stored();
             self.enter(&mut control, &mut side, EpState::Disconnected);
             for (ring, evd) in [(&side.requests, &side.request_evd), (&side.recvs, &side.recv_evd)] {
                 let mut core = evd.as_ref().map(|evd| evd.0.core.lock());
+                ring.set_early(false);
                 if let Some(core) = &mut core {
-                    core.unpark(self.id);
+                    core.release_early(self.id);
                 }
                 while ring.flush_one().is_some() {}
             }
@@ -236,8 +235,8 @@ impl EpInner {
         if let Some(ia) = self.owner.upgrade() {
             ia.objects.lock().eps.remove(&self.id);
             ia.count(IaCounter::EpFree);
-            ia.bury_the_dead();
-            ia.later(sequels);
+            ia.pending_memory.release();
+            ia.later(deferred);
         }
         true
     }
@@ -245,8 +244,12 @@ impl EpInner {
 
 impl PostSide {
     /// Flushes what was just posted on a disconnected endpoint. `false`, and nothing is posted: the dispatcher is full.
+    /// While the channel still holds buffers, the post waits in the ring: it is flushed with them, in post order.
     #[cold]
     pub(super) fn flush_now(&self, ep: &EpInner, request: bool) -> bool {
+        if self.channel.is_some() {
+            return true;
+        }
         let (ring, evd) = match request {
             true => (&self.requests, &self.request_evd),
             false => (&self.recvs, &self.recv_evd),
@@ -256,8 +259,7 @@ impl PostSide {
             None => false,
         };
         if !fits {
-            // Lost between the two looks, or never tried; either way nothing of it is left in the ring, and a bind's
-            // window is taken back by whoever posted it.
+            // Lost between the two looks, or never tried. It leaves the ring; the caller takes a bind's window back.
             ring.flush_one();
         }
         fits
@@ -272,11 +274,4 @@ fn distinct(a: &Option<Evd>, b: &Option<Evd>) -> Vec<Evd> {
         out.push(b.clone());
     }
     out
-}
-
-impl Core {
-    /// Whether the IA's thread has a reason to look at it.
-    pub(crate) fn is_watched(&self) -> bool {
-        self.is_overcommitted() || self.has_draining()
-    }
 }

@@ -1,5 +1,7 @@
 //! Requests beyond the base four: immediate values, atomic operations, window binds, and what names windows.
 
+use std::sync::Arc;
+
 use dat_plugin::host::Window;
 use dat_plugin::{Access, AtomicRequest, Caps, Opcode, Segment, Status};
 use dat_types::{
@@ -7,40 +9,58 @@ use dat_types::{
     Subtype,
 };
 
-use super::post::{Kind, REQUEST_FLAGS, bad_flags, span_error, wire_flags};
-use super::ring::Work;
-use super::{Ep, EpInner};
-use crate::error;
-use crate::pz::ZONE_MISMATCH;
+use super::inner::{Ep, EpInner};
+use super::kind::Kind;
+use super::post::{Post, wire_flags};
+use crate::base::error;
+use crate::base::ring::Work;
+use crate::base::segments::{ZONE_MISMATCH, segment_error};
 
-const SEND_INVALIDATE: Kind = Kind {
-    call: "dat_ep_post_send_with_invalidate",
-    operation: DtoOperation::Send,
-    opcode: Opcode::SEND_INVALIDATE,
-    access: Access::LOCAL_READ,
-    flags: REQUEST_FLAGS.union(CompletionFlags::SOLICITED_WAIT),
-};
-const READ_TO_RMR: Kind = Kind {
-    call: "dat_ep_post_rdma_read_to_rmr",
-    operation: DtoOperation::RdmaRead,
-    opcode: Opcode::READ,
-    access: Access::LOCAL_WRITE,
-    flags: REQUEST_FLAGS,
-};
-const WRITE_IMMED: Kind = Kind {
-    call: "dat_ib_post_rdma_write_immed",
-    operation: DtoOperation::RdmaWriteImmed,
-    opcode: Opcode::WRITE_IMM,
-    access: Access::LOCAL_READ,
-    flags: REQUEST_FLAGS.union(CompletionFlags::SOLICITED_WAIT),
-};
-const SEND_IMMED: Kind = Kind {
-    call: "dat_ib_post_send_immed",
-    operation: DtoOperation::Send,
-    opcode: Opcode::SEND_IMM,
-    access: Access::LOCAL_READ,
-    flags: REQUEST_FLAGS.union(CompletionFlags::SOLICITED_WAIT),
-};
+const SEND_INVALIDATE: Kind = Kind::optional(
+    "dat_ep_post_send_with_invalidate",
+    DtoOperation::Send,
+    Opcode::SEND_INVALIDATE,
+    Access::LOCAL_READ,
+    Caps::SEND_INVALIDATE,
+)
+.solicits();
+const READ_TO_RMR: Kind = Kind::optional(
+    "dat_ep_post_rdma_read_to_rmr",
+    DtoOperation::RdmaRead,
+    Opcode::READ,
+    Access::LOCAL_WRITE,
+    Caps::WINDOWS,
+);
+const WRITE_IMMED: Kind = Kind::optional(
+    "dat_ib_post_rdma_write_immed",
+    DtoOperation::RdmaWriteImmed,
+    Opcode::WRITE_IMM,
+    Access::LOCAL_READ,
+    Caps::IMMEDIATE,
+)
+.solicits();
+const SEND_IMMED: Kind = Kind::optional(
+    "dat_ib_post_send_immed",
+    DtoOperation::Send,
+    Opcode::SEND_IMM,
+    Access::LOCAL_READ,
+    Caps::IMMEDIATE,
+)
+.solicits();
+const FETCH_ADD: Kind = Kind::optional(
+    "dat_ib_post_fetch_and_add",
+    DtoOperation::FetchAdd,
+    Opcode::FETCH_ADD,
+    Access::LOCAL_WRITE,
+    Caps::ATOMICS,
+);
+const CMP_SWAP: Kind = Kind::optional(
+    "dat_ib_post_cmp_and_swap",
+    DtoOperation::CmpSwap,
+    Opcode::CMP_SWAP,
+    Access::LOCAL_WRITE,
+    Caps::ATOMICS,
+);
 
 impl Ep {
     /// `dat_ep_post_send_with_invalidate`: a send that ends the peer's memory window `rmr_context` before its receive
@@ -52,9 +72,8 @@ impl Ep {
         flags: CompletionFlags,
         rmr_context: u32,
     ) -> Result<()> {
-        self.0.has(&SEND_INVALIDATE, Caps::SEND_INVALIDATE)?;
         let target = RmrTriplet { context: rmr_context, ..RmrTriplet::default() };
-        self.0.post_request(&SEND_INVALIDATE, iov, cookie, target, flags, 0)
+        self.0.post_rare(Post::new(&SEND_INVALIDATE, iov, cookie, target, flags))
     }
 
     /// `dat_ep_post_rdma_read_to_rmr`: an RDMA read whose sink is a local memory window that may be written through.
@@ -66,13 +85,16 @@ impl Ep {
         flags: CompletionFlags,
     ) -> Result<()> {
         const CALL: &str = READ_TO_RMR.call;
-        self.0.has(&READ_TO_RMR, Caps::WINDOWS)?;
-        let domain = self.0.post.lock().domain;
+        let domain = {
+            let side = self.0.post.lock();
+            side.check_capability(&self.0, &READ_TO_RMR)?;
+            side.domain
+        };
         let local = match sink.length {
             0 => LmrTriplet::default(),
             _ => self.0.ia(CALL)?.window_sink(CALL, sink, domain)?,
         };
-        self.0.post_request(&READ_TO_RMR, &[local], cookie, remote, flags, 0)
+        self.0.post_rare(Post::new(&READ_TO_RMR, &[local], cookie, remote, flags))
     }
 
     /// RDMA write with an immediate value (extension): consumes a receive of the peer, which completes with the value.
@@ -84,8 +106,7 @@ impl Ep {
         immediate: u32,
         flags: CompletionFlags,
     ) -> Result<()> {
-        self.0.has(&WRITE_IMMED, Caps::IMMEDIATE)?;
-        self.0.post_request(&WRITE_IMMED, iov, cookie, remote, flags, immediate)
+        self.0.post_rare(Post { immediate, ..Post::new(&WRITE_IMMED, iov, cookie, remote, flags) })
     }
 
     /// Send with an immediate value (extension).
@@ -96,8 +117,8 @@ impl Ep {
         immediate: u32,
         flags: CompletionFlags,
     ) -> Result<()> {
-        self.0.has(&SEND_IMMED, Caps::IMMEDIATE)?;
-        self.0.post_request(&SEND_IMMED, iov, cookie, RmrTriplet::default(), flags, immediate)
+        let nothing = RmrTriplet::default();
+        self.0.post_rare(Post { immediate, ..Post::new(&SEND_IMMED, iov, cookie, nothing, flags) })
     }
 
     /// Adds `operand` to the aligned 64-bit word at `remote` (extension); what it was before goes to `local`, in this
@@ -110,12 +131,7 @@ impl Ep {
         remote: RmrTriplet,
         flags: CompletionFlags,
     ) -> Result<()> {
-        let kind = Atomic {
-            call: "dat_ib_post_fetch_and_add",
-            operation: DtoOperation::FetchAdd,
-            operands: [operand, 0],
-        };
-        self.0.post_atomic(&kind, local, cookie, remote, flags)
+        self.0.post_atomic(&FETCH_ADD, [operand, 0], (local, cookie), remote, flags)
     }
 
     /// Makes the aligned 64-bit word at `remote` `swap` if it is `expected` (extension); what it was before goes to
@@ -129,42 +145,21 @@ impl Ep {
         remote: RmrTriplet,
         flags: CompletionFlags,
     ) -> Result<()> {
-        let operands = [expected, swap];
-        let kind = Atomic { call: "dat_ib_post_cmp_and_swap", operation: DtoOperation::CmpSwap, operands };
-        self.0.post_atomic(&kind, local, cookie, remote, flags)
+        self.0.post_atomic(&CMP_SWAP, [expected, swap], (local, cookie), remote, flags)
     }
-}
-
-/// An atomic operation.
-struct Atomic {
-    call: &'static str,
-    operation: DtoOperation,
-    operands: [u64; 2],
 }
 
 impl EpInner {
-    fn has(&self, kind: &Kind, cap: Caps) -> Result<()> {
-        let side = self.post.lock();
-        if side.caps.contains(cap) {
-            return Ok(());
-        }
-        let message = "this provider has no such operation";
-        Err(side.unless_freed(
-            self,
-            kind.call,
-            match cap {
-                // Of the extension: an operation that is not there, rather than a model that is not offered.
-                Caps::IMMEDIATE => absent(kind.call, message),
-                _ => error::unsupported(kind.call, message),
-            },
-        ))
+    /// Rare operations share one copy of the code.
+    fn post_rare(self: &Arc<EpInner>, post: Post<'_>) -> Result<()> {
+        self.post(post).map(drop)
     }
 
     fn post_atomic(
-        &self,
-        kind: &Atomic,
-        local: LmrTriplet,
-        cookie: u64,
+        self: &Arc<EpInner>,
+        kind: &Kind,
+        [operand, swap]: [u64; 2],
+        (local, cookie): (LmrTriplet, u64),
         remote: RmrTriplet,
         flags: CompletionFlags,
     ) -> Result<()> {
@@ -173,11 +168,8 @@ impl EpInner {
             return Err(error::forked(call));
         }
         let side = self.post.lock();
-        if !side.caps.contains(Caps::ATOMICS) {
-            let error = absent(call, "this provider has no atomic operations");
-            return Err(side.unless_freed(self, call, error));
-        }
-        side.check_request(self, call, REQUEST_FLAGS, flags)?;
+        // One segment, which is no list: limits of lists do not apply.
+        side.admit(self, kind, 0, flags)?;
         if local.length < 8 || remote.length < 8 {
             let message = "an atomic operation is on 8 bytes; a segment is shorter";
             return Err(Error::fixed(call, ReturnType::LengthError, Subtype::None, message));
@@ -186,36 +178,27 @@ impl EpInner {
             let message = format!("the remote word at {:#x} is not aligned to 8 bytes", remote.address);
             return Err(error::parameter(call, Subtype::Arg5, message));
         }
-        let domain =
-            side.domain.ok_or_else(|| Error::fixed(call, ZONE_MISMATCH.0, ZONE_MISMATCH.1, "no zone"))?;
-        let sink = side.spans.segment(local.context, local.address, 8, domain, Access::LOCAL_WRITE);
-        let sink = sink.map_err(|error| span_error(call, error))?;
-        let opcode = match kind.operation {
-            DtoOperation::FetchAdd => Opcode::FETCH_ADD,
-            _ => Opcode::CMP_SWAP,
-        };
-        let [operand, swap] = kind.operands;
-        self.submit(side, call, Work { cookie, operation: kind.operation, flags }, |channel, token, quiet| {
-            let status = channel.post_atomic(&AtomicRequest {
+        let local = LmrTriplet { length: 8, ..local };
+        let sink = side.segment(&local, kind.access).map_err(|error| segment_error(call, error))?;
+        let work = Work { cookie, operation: kind.operation, flags };
+        let posted = self.submit(side, kind, work, (&[], 8), |channel, token, signal| {
+            channel.post_atomic(&AtomicRequest {
                 token,
-                opcode,
-                flags: wire_flags(flags) | quiet,
+                opcode: kind.opcode,
+                flags: wire_flags(flags) | signal,
                 rkey: remote.context,
                 remote_addr: remote.address,
                 operand,
                 swap,
                 sink,
-            });
-            if status.0 >= 0 {
-                self.counts.posted.add(kind.operation, 1, 8);
-            }
-            status
-        })
+            })
+        });
+        posted.map(drop)
     }
 
     /// Posts the binding of a window of `rmr` to `range`, or its end. `None`: it was flushed at once.
     pub(crate) fn post_bind(
-        &self,
+        self: &Arc<EpInner>,
         call: &'static str,
         (rmr, domain): (ObjectId, u32),
         window: &Window,
@@ -227,10 +210,8 @@ impl EpInner {
             return Err(error::forked(call));
         }
         let side = self.post.lock();
-        if flags.contains(CompletionFlags::SOLICITED_WAIT) {
-            return Err(bad_flags(call, flags));
-        }
-        side.check_request(self, call, REQUEST_FLAGS, flags)?;
+        let kind = Kind::optional(call, DtoOperation::BindMw, Opcode::WRITE, Access::NONE, Caps::NONE);
+        side.admit(self, &kind, 0, flags)?;
         if side.domain != Some(domain) {
             let message = "the endpoint and the window are of different protection zones";
             return Err(Error::fixed(call, ZONE_MISMATCH.0, ZONE_MISMATCH.1, message));
@@ -244,8 +225,8 @@ impl EpInner {
         let requests = side.requests.clone();
         requests.push_bind(rmr);
         let work = Work { cookie, operation: DtoOperation::BindMw, flags };
-        let submitted = self.submit(side, call, work, |channel, token, quiet| {
-            match channel.bind(wire_flags(flags) | quiet, token, window, range) {
+        let submitted = self.submit(side, &kind, work, (&[], 0), |channel, token, signal| {
+            match channel.bind(wire_flags(flags) | signal, token, window, range) {
                 Ok(key) => {
                     context = Some(key);
                     Status::OK
@@ -256,12 +237,6 @@ impl EpInner {
         if submitted.is_err() {
             requests.unpush_bind();
         }
-        submitted.map(|()| context)
+        submitted.map(|_| context)
     }
-}
-
-/// `DAT_NOT_IMPLEMENTED`: the extension's answer for an operation the provider lacks (contract section 11).
-#[cold]
-fn absent(call: &'static str, message: &'static str) -> Error {
-    Error::fixed(call, ReturnType::NotImplemented, Subtype::None, message)
 }

@@ -1,15 +1,18 @@
-//! Several posts in one call: one lock, one call into the provider.
+//! Several posts in one call: one lock, one call into the provider for up to 16 of them.
 
 use std::sync::Arc;
 
-use dat_plugin::host::{Batch, RecvBatch, Remote};
-use dat_plugin::{Access, Opcode, PostFlag, Status};
-use dat_types::{CompletionFlags, DtoOperation, LmrTriplet, Result};
+use dat_plugin::host::{Batch, Channel, RecvBatch, Remote};
+use dat_plugin::{Opcode, PostFlag, Segment, Status};
+use dat_types::{CompletionFlags, LmrTriplet, Result, RmrTriplet};
 
-use super::post::{PostSide, Segments, wire_flags};
-use super::ring::{Work, WorkRing};
-use super::states::Verdict;
-use super::{Ep, EpInner};
+use super::inner::{Ep, EpInner};
+use super::kind::{Kind, RECV, SEND};
+use super::post::{Post, wire_flags};
+use super::post_error as refuse;
+use super::post_side::{PostSide, Segments, token};
+use crate::base::ring::Work;
+use crate::base::states::Verdict;
 
 /// One of several posts.
 #[derive(Clone, Copy, Debug)]
@@ -25,183 +28,173 @@ pub struct Posting<'a> {
 impl Ep {
     /// Sends, as [`Ep::post_send`] one by one up to the first that fails: how many were posted, and why no more.
     pub fn post_send_many(&self, posts: &[Posting<'_>]) -> (usize, Result<()>) {
-        self.0.post_many(posts, EpInner::send_together, |post| {
-            self.post_send(post.iov, post.cookie, post.flags)
-        })
+        self.0.post_many::<Batch>(&SEND, posts)
     }
 
     /// Receives, as [`Ep::post_recv`] one by one up to the first that fails: how many were posted, and why no more.
     pub fn post_recv_many(&self, posts: &[Posting<'_>]) -> (usize, Result<()>) {
-        self.0.post_many(posts, EpInner::recv_together, |post| {
-            self.post_recv(post.iov, post.cookie, post.flags)
-        })
+        self.0.post_many::<RecvBatch>(&RECV, posts)
     }
 }
 
 impl EpInner {
-    /// Posts together what is in order; whatever is not, is posted by itself, which says what is wrong with it or what
-    /// has to be done first.
-    fn post_many(
+    /// Posts in batches what can be. Any other post is posted by itself, which does what it needs or says what is wrong.
+    fn post_many<B: PostBatch>(
         self: &Arc<EpInner>,
+        kind: &Kind,
         posts: &[Posting<'_>],
-        together: impl Fn(&EpInner, &[Posting<'_>]) -> (usize, Result<()>),
-        alone: impl Fn(&Posting<'_>) -> Result<()>,
     ) -> (usize, Result<()>) {
         let mut done = 0;
         while done < posts.len() {
-            let (accepted, result) = together(self, &posts[done..]);
-            done += accepted;
+            let (posted, result) = self.post_batches::<B>(kind, &posts[done..]);
+            done += posted;
             if result.is_err() {
                 return (done, result);
             }
             if let Some(next) = posts.get(done) {
-                match alone(next) {
-                    Ok(()) => done += 1,
-                    failed => return (done, failed),
+                match self.post(Post::new(kind, next.iov, next.cookie, RmrTriplet::default(), next.flags)) {
+                    Ok(_) => done += 1,
+                    Err(error) => return (done, Err(error)),
                 }
             }
         }
         (done, Ok(()))
     }
 
-    fn send_together(&self, posts: &[Posting<'_>]) -> (usize, Result<()>) {
+    /// Posts up to the first that is not like the others.
+    fn post_batches<B: PostBatch>(&self, kind: &Kind, posts: &[Posting<'_>]) -> (usize, Result<()>) {
         if self.fork.forked() {
             return (0, Ok(()));
         }
         let side = self.post.lock();
-        let Some(channel) = side.channel.as_ref().filter(|_| !side.freed && side.request == Verdict::Ok)
-        else {
-            return (0, Ok(()));
-        };
-        if side.eager {
-            return (0, Ok(()));
-        }
-        let mut batch = Batch::new();
-        let mut all = 0;
+        // What has to be looked at after each post is posted one by one.
+        let one_by_one =
+            if kind.is_receive() { side.soft_mark.min(side.hard_mark) < u32::MAX } else { side.eager };
+        let connected = side.verdict(kind) == Verdict::Ok && !one_by_one;
+        let Some(channel) = side.channel.as_ref().filter(|_| connected) else { return (0, Ok(())) };
+        let mut batch = B::new();
+        let mut done = 0;
         loop {
             batch.clear();
-            for post in &posts[all..] {
-                let mut segments = Segments::new();
-                let Some(total) = side.ready(post, true, &mut segments) else { break };
-                if !batch.has_room(segments.len()) {
+            for post in &posts[done..] {
+                if !side.add_to(&mut batch, self, kind, post) {
                     break;
                 }
-                let (token, silent) = side.requests.push_request(post.work(DtoOperation::Send));
-                let quiet = if silent { PostFlag::UNSIGNALLED } else { PostFlag::NONE };
-                let wire = wire_flags(post.flags) | quiet;
-                // There is room, just checked.
-                let _ = batch.push(Opcode::SEND, wire, token.into(), &segments, total, Remote::default());
             }
             let wanted = batch.len();
-            let (posted, status) = channel.post_batch(&mut batch);
-            let done = &posts[all..][..posted.min(posts.len() - all)];
-            self.counts.posted.add(DtoOperation::Send, posted as u64, done.iter().map(Posting::bytes).sum());
-            all += posted;
-            if let Some(result) = side.leftover(&side.requests, &mut all, wanted - posted, status) {
-                return (all, result);
-            }
-            if wanted == 0 {
-                return (all, Ok(()));
-            }
-        }
-    }
-
-    fn recv_together(&self, posts: &[Posting<'_>]) -> (usize, Result<()>) {
-        if self.fork.forked() {
-            return (0, Ok(()));
-        }
-        let side = self.post.lock();
-        let plain = side.recv == Verdict::Ok && !side.freed && !side.shared;
-        let marked = side.soft_mark.min(side.hard_mark) < u32::MAX;
-        let Some(channel) = side.channel.as_ref().filter(|_| plain && !marked) else { return (0, Ok(())) };
-        let mut batch = RecvBatch::new();
-        let mut all = 0;
-        loop {
-            batch.clear();
-            for post in &posts[all..] {
-                let mut segments = Segments::new();
-                let Some(total) = side.ready(post, false, &mut segments) else { break };
-                if !batch.has_room(segments.len()) {
-                    break;
+            let (posted, status) = batch.post(channel);
+            let bytes = posts[done..].iter().take(posted).map(Posting::bytes).sum();
+            self.counts.posted.add(kind.operation, posted as u64, bytes);
+            done += posted;
+            let left = wanted - posted;
+            match status {
+                _ if wanted == 0 => return (done, Ok(())),
+                _ if left == 0 => {}
+                // The rest is in the ring and flushed with it.
+                Status::NOT_CONNECTED => return (done + left, Ok(())),
+                status => {
+                    (0..left).for_each(|_| side.ring(kind).unpush());
+                    return match status {
+                        // Posted by itself, the next one finds out what can be done about it.
+                        Status::NO_RESOURCE => (done, Ok(())),
+                        _ => (done, Err(refuse::status("dat_ep_post_many", status))),
+                    };
                 }
-                let token = side.recvs.push(post.work(DtoOperation::Receive)).into();
-                // There is room, just checked.
-                let _ = batch.push(PostFlag::NONE, token, &segments, total);
-            }
-            let wanted = batch.len();
-            let (posted, status) = channel.post_recv_batch(&mut batch);
-            let done = &posts[all..][..posted.min(posts.len() - all)];
-            self.counts.posted.add(
-                DtoOperation::Receive,
-                posted as u64,
-                done.iter().map(Posting::bytes).sum(),
-            );
-            all += posted;
-            if let Some(result) = side.leftover(&side.recvs, &mut all, wanted - posted, status) {
-                return (all, result);
-            }
-            if wanted == 0 {
-                return (all, Ok(()));
             }
         }
     }
 }
 
 impl Posting<'_> {
-    #[inline]
     fn bytes(&self) -> u64 {
         self.iov.iter().map(|segment| u64::from(segment.length)).sum()
-    }
-
-    #[inline]
-    fn work(&self, operation: DtoOperation) -> Work {
-        Work { cookie: self.cookie, operation, flags: self.flags }
     }
 }
 
 impl PostSide {
-    /// Total length and segments of a post there is nothing to say about; `None` for all others.
-    #[inline(always)]
-    fn ready(&self, post: &Posting<'_>, send: bool, segments: &mut Segments) -> Option<u64> {
-        let (ring, most_iov, known, access) = match send {
-            true => {
-                let known = CompletionFlags::SUPPRESS
-                    | CompletionFlags::SOLICITED_WAIT
-                    | CompletionFlags::BARRIER_FENCE;
-                (&self.requests, self.limits.send_iov, known, Access::LOCAL_READ)
-            }
-            false => (&self.recvs, self.limits.recv_iov, CompletionFlags::empty(), Access::LOCAL_WRITE),
-        };
-        if ring.is_full() || !known.contains(post.flags) || post.iov.len() > most_iov as usize {
-            return None;
+    /// Takes a post into the ring and the batch. `false`: nothing was done, it has to be posted by itself.
+    fn add_to(&self, batch: &mut impl PostBatch, ep: &EpInner, kind: &Kind, post: &Posting<'_>) -> bool {
+        if self.ring(kind).is_full() || self.admit(ep, kind, post.iov.len(), post.flags).is_err() {
+            return false;
         }
-        let total = match post.iov {
-            [single] if single.length != 0 => {
-                segments.push(self.segment(single, access).ok()?);
-                u64::from(single.length)
-            }
-            iov => self.resolve(iov, access, segments).ok()?,
-        };
-        (!send || total <= self.limits.message).then_some(total)
-    }
-
-    /// Deals with posts that are in the ring but were not accepted. `Some`: there is no going on.
-    fn leftover(&self, ring: &WorkRing, all: &mut usize, left: usize, status: Status) -> Option<Result<()>> {
-        match status {
-            _ if left == 0 => None,
-            // They are flushed with the rest.
-            Status::NOT_CONNECTED => {
-                *all += left;
-                Some(Ok(()))
-            }
-            _ => {
-                (0..left).for_each(|_| ring.unpush());
-                Some(match status {
-                    // By itself the next one finds out what can be done about that.
-                    Status::NO_RESOURCE => Ok(()),
-                    _ => Err(self.refused("dat_ep_post_many", status)),
-                })
-            }
+        let mut segments = Segments::new();
+        let Ok(total) = self.resolve(post.iov, kind.access, &mut segments) else { return false };
+        let fits = self.check_length(kind, total, RmrTriplet::default()).is_ok();
+        if !fits || !batch.has_room(segments.len()) {
+            return false;
         }
+        let work = Work { cookie: post.cookie, operation: kind.operation, flags: post.flags };
+        let (number, unsignalled) = match kind.is_receive() {
+            true => (self.recvs.push(work), false),
+            false => self.requests.push_request(work),
+        };
+        let signal = if unsignalled { PostFlag::UNSIGNALLED } else { PostFlag::NONE };
+        batch.add(kind.opcode, wire_flags(post.flags) | signal, token(number), &segments, total);
+        true
     }
 }
+
+/// Requests or receives on their way to the provider.
+trait PostBatch {
+    fn new() -> Self;
+    fn clear(&mut self);
+    fn len(&self) -> usize;
+    fn has_room(&self, segments: usize) -> bool;
+    /// Adds a post; there is room.
+    fn add(&mut self, opcode: Opcode, flags: PostFlag, token: u64, segments: &[Segment], total: u64);
+    /// How many the provider accepted, and why no more.
+    fn post(&mut self, channel: &Channel) -> (usize, Status);
+}
+
+macro_rules! post_batch {
+    ($batch:ty, $channel:ident, |$self:ident, $opcode:ident, $flags:ident, $token:ident, $segments:ident, $total:ident| $add:expr) => {
+        impl PostBatch for $batch {
+            fn new() -> Self {
+                <$batch>::new()
+            }
+
+            fn clear(&mut self) {
+                <$batch>::clear(self);
+            }
+
+            fn len(&self) -> usize {
+                <$batch>::len(self)
+            }
+
+            fn has_room(&self, segments: usize) -> bool {
+                <$batch>::has_room(self, segments)
+            }
+
+            fn add(
+                &mut $self,
+                $opcode: Opcode,
+                $flags: PostFlag,
+                $token: u64,
+                $segments: &[Segment],
+                $total: u64,
+            ) {
+                // It fits: the caller asked `has_room`.
+                let _ = $add;
+            }
+
+            fn post(&mut self, channel: &Channel) -> (usize, Status) {
+                channel.$channel(self)
+            }
+        }
+    };
+}
+
+post_batch!(Batch, post_batch, |self, opcode, flags, token, segments, total| self.push(
+    opcode,
+    flags,
+    token,
+    segments,
+    total,
+    Remote::default()
+));
+post_batch!(RecvBatch, post_recv_batch, |self, _opcode, _flags, token, segments, total| self.push(
+    PostFlag::NONE,
+    token,
+    segments,
+    total
+));

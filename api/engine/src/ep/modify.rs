@@ -1,14 +1,15 @@
-//! `dat_ep_modify`: which parameter may change in which state (contract section 5).
+//! `dat_ep_modify`: which parameter may change in which state (spec: endpoint).
 
 use dat_types::{Comm, EpAttr, Error, Result, ReturnType, Subtype};
 
-use super::attr::{self, Wiring};
+use super::attr;
+use super::attr::Wiring;
+use super::inner::{Control, Ep, EpInner};
 use super::mask::EpMask;
-use super::states::{Operation, Verdict, verdict};
-use super::{Control, Ep, EpInner};
-use crate::error;
-use crate::evd::Evd;
-use crate::pz::{Pz, PzRef};
+use crate::base::error;
+use crate::base::states::{Operation, Verdict, verdict};
+use crate::evd::inner::Evd;
+use crate::memory::pz::{Pz, PzRef};
 
 const NEVER: EpMask = EpMask::IA_HANDLE
     .union(EpMask::EP_STATE)

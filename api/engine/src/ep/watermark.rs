@@ -1,11 +1,12 @@
-//! High watermarks of an endpoint's receives, and how many there are (contract sections 9.4 and 9.5).
+//! High watermarks of an endpoint's receives, and how many there are (spec: shared_receive).
 
 use std::sync::Arc;
 
 use dat_types::{AsyncReason, Result};
 
-use super::{Ep, EpInner};
-use crate::sequel::{self, Sequel, Sequels};
+use super::inner::{Ep, EpInner};
+use crate::base::deferred;
+use crate::base::deferred::Incident;
 
 /// What `dat_ep_recv_query` tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +60,7 @@ impl EpInner {
         }
         if hard {
             let attempt = self.control.lock().attempt;
-            sequel::perform(Sequels::from([Sequel::Broken { ep: self.clone(), attempt }]));
+            deferred::run(self.deferred(attempt, Incident::Broken));
         }
     }
 }

@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use dat_types::{EvdFlags, Result, Subtype};
-use rustix::event::epoll;
+use dat_types::{EvdFlags, ObjectId, Result, Subtype};
 
-use super::{Core, Evd, EvdInner, Gate};
-use crate::cno::Cno;
-use crate::ia::Ia;
-use crate::sequel::{self, Sequels};
+use super::core::{Core, QueueState};
+use super::inner::{Evd, EvdInner};
+use crate::adapter::inner::Ia;
+use crate::adapter::progress::mailbox::Watched;
+use crate::base::deferred;
+use crate::base::deferred::DeferredList;
+use crate::cno::{Cno, Dispatcher};
 
 impl Ia {
     /// `dat_evd_create` with a notification object.
@@ -37,20 +39,21 @@ impl Evd {
         if let Some(cno) = cno {
             cno.check(CALL, self.0.ia)?;
         }
-        let mut sequels = Sequels::new();
+        let mut deferred = DeferredList::new();
         let mut core = self.0.core.lock();
         // What is there already is of before.
-        self.0.harvest(&mut core, &mut sequels);
+        self.0.drain(&mut core, &mut deferred);
         let old = std::mem::replace(&mut core.cno, cno.cloned());
-        core.unattended = false;
+        core.unarmed = false;
         if let Some(old) = &old {
             old.0.detach(self.0.id, false);
         }
         if let Some(new) = cno {
-            new.0.attach(&self.0);
+            let dispatcher = Arc::downgrade(&self.0);
+            new.0.attach(self.0.id, dispatcher);
         }
         drop(core);
-        sequel::perform(sequels);
+        deferred::run(deferred);
         if cno.is_some() {
             self.0.attend();
         }
@@ -59,7 +62,7 @@ impl Evd {
 }
 
 impl EvdInner {
-    /// Notifications arrived: triggers the object, unless the dispatcher is disabled or somebody waits on it directly.
+    /// Notifications arrived: triggers the object, unless the dispatcher is disabled or a thread waits on it directly.
     #[inline]
     pub(crate) fn notified(&self, core: &Core) {
         if let Some(cno) = &core.cno {
@@ -69,47 +72,75 @@ impl EvdInner {
 
     #[cold]
     fn trigger(&self, core: &Core, cno: &Cno) {
-        if core.enabled && core.gate == Gate::Open {
+        if core.enabled && core.state == QueueState::Open {
             cno.0.raise(self.id);
         }
     }
 
-    /// Takes what the provider has, so that notifications trigger.
-    pub(crate) fn look(&self) {
-        let mut sequels = Sequels::new();
-        let mut core = self.core.lock();
-        if core.gate == Gate::Open {
-            self.harvest(&mut core, &mut sequels);
-        }
-        drop(core);
-        sequel::perform(sequels);
-    }
-
     /// Has the IA's thread notice the next completion, and takes those there are already.
     pub(crate) fn attend(self: &Arc<EvdInner>) {
-        let mut sequels = Sequels::new();
+        let mut deferred = DeferredList::new();
         let mut core = self.core.lock();
         let Some(queue) = core.queue() else { return };
-        if core.gate != Gate::Open || core.cno.is_none() {
+        if core.state != QueueState::Open || core.cno.is_none() {
             // A direct waiter has it; it attends to it again when it leaves.
             return;
         }
         queue.disarm();
-        self.harvest(&mut core, &mut sequels);
-        core.unattended = core.has_raw() || !queue.arm();
-        let unattended = core.unattended;
+        self.drain(&mut core, &mut deferred);
+        core.unarmed = core.has_raw() || !queue.arm();
+        let unarmed = core.unarmed;
         drop(core);
-        sequel::perform(sequels);
+        deferred::run(deferred);
         let Some(ia) = self.owner.upgrade() else { return };
         if let Some(fd) = queue.fd() {
             ia.progress.attend(fd, self.id);
         }
-        if unattended {
+        if unarmed {
             // It is full, so there may always be more: looked at by time until it is not.
-            ia.progress.watch(&Evd(self.clone()));
+            ia.progress.watch(self.clone());
         }
     }
 }
 
-/// Once readable it stays quiet until it is attended to again.
-pub(crate) const ONE_SHOT: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::ONESHOT);
+impl Dispatcher for EvdInner {
+    fn look(&self) {
+        let mut deferred = DeferredList::new();
+        let mut core = self.core.lock();
+        if core.state == QueueState::Open {
+            self.drain(&mut core, &mut deferred);
+        }
+        drop(core);
+        deferred::run(deferred);
+    }
+}
+
+impl Watched for EvdInner {
+    fn id(&self) -> ObjectId {
+        self.id
+    }
+
+    fn tick(&self) -> bool {
+        let mut deferred = DeferredList::new();
+        let draining: Vec<_> = self.core.lock().draining().map(|source| source.ep.clone()).collect();
+        for ep in draining {
+            ep.report_unsignalled();
+        }
+        let keep = {
+            let mut core = self.core.lock();
+            self.drain(&mut core, &mut deferred);
+            if core.unarmed {
+                core.unarmed = core.has_raw() || !core.arm_queue();
+            }
+            let keep = core.is_watched() || core.unarmed;
+            if keep && !core.armed {
+                // For the provider's sake: an armed queue means that a thread waits, so that a peer whose application
+                // does not poll is made to take what was sent to it.
+                core.arm_queue();
+            }
+            keep
+        };
+        deferred::run(deferred);
+        keep
+    }
+}

@@ -1,10 +1,19 @@
-//! Which streams feed a dispatcher, and which may do so together (contract section 5.3, rules K-7 to K-9).
+//! Which streams feed a dispatcher, and which may do so together (spec: endpoint, K-7 to K-9).
 
 use std::collections::HashMap;
 
-use dat_types::{CompletionFlags, EvdFlags, EvdState, ObjectId};
+use dat_types::{CompletionFlags, EvdFlags, ObjectId};
 
-use super::{Core, EvdInner};
+use crate::adapter::inner::Rules;
+
+/// What a dispatcher is, as far as that limits its streams.
+pub(super) struct Feeds {
+    pub(super) evd: ObjectId,
+    pub(super) flags: EvdFlags,
+    pub(super) rules: Rules,
+    /// It takes the asynchronous errors of an adapter.
+    pub(super) pinned: bool,
+}
 
 /// What feeds a dispatcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,24 +42,25 @@ impl Stream {
 }
 
 /// The default is the threshold mode.
-fn normal(mode: CompletionFlags) -> CompletionFlags {
+pub(super) fn normal(mode: CompletionFlags) -> CompletionFlags {
     if mode.is_empty() { CompletionFlags::EVD_THRESHOLD } else { mode }
 }
 
 /// All streams of a dispatcher. Counted as they come and go: thousands of endpoints may share one.
 #[derive(Default)]
 pub(crate) struct Streams {
-    of: HashMap<ObjectId, Vec<Stream>>,
-    totals: Totals,
+    pub(super) of: HashMap<ObjectId, Vec<Stream>>,
+    pub(super) totals: Totals,
 }
 
-/// How many streams of which sort. Those of completions all have one mode (K-7).
+/// How many streams there are of each sort. By the specification those of completions all have one mode (K-7).
 #[derive(Clone, Copy, Default)]
-struct Totals {
+pub(super) struct Totals {
     all: usize,
     dto: usize,
     requests: usize,
-    mode: CompletionFlags,
+    pub(super) unsignalled: usize,
+    pub(super) solicited: usize,
 }
 
 impl Totals {
@@ -58,15 +68,30 @@ impl Totals {
         self.all += 1;
         if stream.is_dto() {
             self.dto += 1;
-            self.mode = stream.mode;
+            self.unsignalled += (stream.mode == CompletionFlags::UNSIGNALLED) as usize;
+            self.solicited += (stream.mode == CompletionFlags::SOLICITED_WAIT) as usize;
         }
         self.requests += (stream.kind == StreamKind::Request) as usize;
     }
 
     fn forget(&mut self, stream: &Stream) {
         self.all -= 1;
-        self.dto -= stream.is_dto() as usize;
+        if stream.is_dto() {
+            self.dto -= 1;
+            self.unsignalled -= (stream.mode == CompletionFlags::UNSIGNALLED) as usize;
+            self.solicited -= (stream.mode == CompletionFlags::SOLICITED_WAIT) as usize;
+        }
         self.requests -= (stream.kind == StreamKind::Request) as usize;
+    }
+
+    /// The mode of all completions. Streams of several modes count as the threshold mode.
+    pub(super) fn mode(&self) -> CompletionFlags {
+        match self.dto {
+            0 => CompletionFlags::EVD_THRESHOLD,
+            all if all == self.unsignalled => CompletionFlags::UNSIGNALLED,
+            all if all == self.solicited => CompletionFlags::SOLICITED_WAIT,
+            _ => CompletionFlags::EVD_THRESHOLD,
+        }
     }
 }
 
@@ -80,17 +105,20 @@ impl Streams {
     }
 
     /// The totals with `streams` in place of those of `source`; the error says which rule forbids it.
-    fn with(&self, evd: &EvdInner, source: ObjectId, streams: &[Stream]) -> Result<Totals, String> {
+    pub(super) fn with(&self, feeds: &Feeds, source: ObjectId, streams: &[Stream]) -> Result<Totals, String> {
         let mut totals = self.totals;
+        let strict = feeds.rules == Rules::Specification;
         for stream in self.of.get(&source).into_iter().flatten() {
             totals.forget(stream);
         }
         for stream in streams {
-            if stream.is_dto() && totals.dto > 0 && stream.mode != totals.mode {
+            if strict && stream.is_dto() && totals.dto > 0 && stream.mode != totals.mode() {
                 return Err(format!(
                     "event dispatcher {} takes completions with {:?} from one endpoint and {:?} from another; all \
-                     must use the same flag (K-7)",
-                    evd.id, totals.mode, stream.mode
+                     must use the same flag",
+                    feeds.evd,
+                    totals.mode(),
+                    stream.mode
                 ));
             }
             totals.count(stream);
@@ -98,63 +126,21 @@ impl Streams {
         if totals.dto == 0 {
             return Ok(totals);
         }
-        let others = evd.flags.contains(EvdFlags::SOFTWARE) || evd.is_pinned() || totals.all > totals.dto;
-        if others && totals.mode != CompletionFlags::EVD_THRESHOLD {
+        let others = feeds.flags.contains(EvdFlags::SOFTWARE) || feeds.pinned || totals.all > totals.dto;
+        if strict && others && totals.mode() != CompletionFlags::EVD_THRESHOLD {
             return Err(format!(
                 "event dispatcher {} also takes other events than completions, so completions must use \
-                 EVD_THRESHOLD and not {:?} (K-8)",
-                evd.id, totals.mode
+                 EVD_THRESHOLD and not {:?}",
+                feeds.evd,
+                totals.mode()
             ));
         }
-        if totals.mode == CompletionFlags::SOLICITED_WAIT && totals.requests > 0 {
+        if totals.solicited > 0 && totals.requests > 0 {
             return Err(format!(
-                "event dispatcher {} takes receives with SOLICITED_WAIT, so no requests may feed it (K-9)",
-                evd.id
+                "event dispatcher {} takes receives with SOLICITED_WAIT, so no requests may feed it",
+                feeds.evd
             ));
         }
         Ok(totals)
-    }
-}
-
-impl EvdInner {
-    /// Adds streams of `source`, all or none, in place of those it had. The error says which rule forbids it.
-    pub(crate) fn set_streams(
-        &self,
-        source: ObjectId,
-        wanted: &[(StreamKind, CompletionFlags)],
-    ) -> Result<(), String> {
-        let streams = streams_of(wanted);
-        let mut core = self.core.lock();
-        core.streams.totals = core.streams.with(self, source, &streams)?;
-        match streams.is_empty() {
-            true => core.streams.of.remove(&source),
-            false => core.streams.of.insert(source, streams),
-        };
-        Ok(())
-    }
-
-    /// Whether [`EvdInner::set_streams`] would succeed.
-    pub(crate) fn would_accept(
-        &self,
-        source: ObjectId,
-        wanted: &[(StreamKind, CompletionFlags)],
-    ) -> Result<(), String> {
-        self.core.lock().streams.with(self, source, &streams_of(wanted)).map(drop)
-    }
-}
-
-fn streams_of(wanted: &[(StreamKind, CompletionFlags)]) -> Vec<Stream> {
-    wanted.iter().map(|(kind, mode)| Stream { kind: *kind, mode: normal(*mode) }).collect()
-}
-
-impl Core {
-    /// The notification configuration as a query shows it.
-    pub(crate) fn config(&self) -> EvdState {
-        let totals = &self.streams.totals;
-        match (totals.dto > 0).then_some(totals.mode) {
-            Some(CompletionFlags::UNSIGNALLED) => EvdState::CONFIG_NOTIFY,
-            Some(CompletionFlags::SOLICITED_WAIT) => EvdState::CONFIG_SOLICITED,
-            _ => EvdState::CONFIG_THRESHOLD,
-        }
     }
 }

@@ -1,19 +1,17 @@
 //! Waiting on a dispatcher: spin a little, then sleep on a descriptor that is armed first.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::os::fd::BorrowedFd;
+use std::time::Instant;
 
-use dat_plugin::host::Queue;
 use dat_types::{Error, EvdFlags, EvdState, Event, Result, ReturnType, Subtype, Timeout};
-use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::Errno;
 
-use super::{Core, Evd, EvdInner, Gate};
-use crate::error;
-use crate::progress::Driver;
-use crate::sequel::{self, Sequels};
+use super::core::{Core, QueueState};
+use super::inner::{Evd, EvdInner};
+use crate::adapter::driver::Driver;
+use crate::base::deferred::DeferredList;
+use crate::base::{deferred, error};
 
 /// A wait that gave no event: why, and how many events are queued (`nmore`).
 #[derive(Debug)]
@@ -56,8 +54,8 @@ impl Evd {
         self.claim(threshold).map_err(|error| WaitError { error, nmore: 0 })?;
         let result = self.wait_claimed(timeout, threshold as usize);
         let mut core = self.0.core.lock();
-        if core.gate == Gate::Waited {
-            core.gate = Gate::Open;
+        if core.state == QueueState::Waited {
+            core.state = QueueState::Open;
         }
         core.armed = false;
         let notifies = core.cno.is_some();
@@ -68,21 +66,21 @@ impl Evd {
         result
     }
 
-    /// Takes the dispatcher for this thread alone (contract section 6.4, step 1).
+    /// Takes the dispatcher for this thread alone (spec: events).
     fn claim(&self, threshold: i32) -> Result<()> {
         const CALL: &str = "dat_evd_wait";
         if self.0.fork.forked() {
             return Err(error::forked(CALL));
         }
         let mut core = self.0.core.lock();
-        if core.gate == Gate::Freed {
+        if core.state == QueueState::Freed {
             return Err(self.refused(CALL, &core));
         }
         if threshold <= 0 || threshold as usize > core.qlen {
             let message = format!("a threshold of {threshold}; 1 to {} are possible", core.qlen);
             return Err(error::parameter(CALL, Subtype::Arg3, message));
         }
-        if core.gate != Gate::Open {
+        if core.state != QueueState::Open {
             return Err(self.refused(CALL, &core));
         }
         self.waitable(&core)?;
@@ -92,10 +90,10 @@ impl Evd {
                 EvdState::CONFIG_NOTIFY => Subtype::EvdConfigNotify,
                 _ => Subtype::EvdConfigSolicited,
             };
-            let message = "its feeders control notification themselves; only a threshold of 1 is possible";
+            let message = "its sources control notification themselves; only a threshold of 1 is possible";
             return Err(error::state(CALL, subtype, message));
         }
-        core.gate = Gate::Waited;
+        core.state = QueueState::Waited;
         core.counts.waits += 1;
         Ok(())
     }
@@ -130,9 +128,10 @@ impl Evd {
         let driver = ia.and_then(|ia| Driver::new(ia, watches));
         let start = Instant::now();
         let deadline = timeout.duration().and_then(|duration| start.checked_add(duration));
-        let spin_until = start + self.0.spin;
+        // `None`: for longer than the clock goes.
+        let spin_until = start.checked_add(self.0.spin);
         loop {
-            let spinning = Instant::now() < spin_until;
+            let spinning = spin_until.is_none_or(|until| Instant::now() < until);
             let armed = !spinning && self.arm_for(threshold)?;
             if armed {
                 let events = driver.as_ref().and_then(Driver::event_fd);
@@ -155,11 +154,11 @@ impl Evd {
         }
     }
 
-    /// One look. While blocking, a notification is needed besides the count (contract section 6.4, step 3).
+    /// One look. While blocking, a notification is needed besides the count (spec: events).
     fn look(&self, threshold: usize, blocking: bool) -> Look {
-        let mut sequels = Sequels::new();
+        let mut deferred = DeferredList::new();
         let mut core = self.0.core.lock();
-        if core.gate != Gate::Waited {
+        if core.state != QueueState::Waited {
             let aborted = core.aborted;
             let error = match aborted {
                 true => Error::bare(ReturnType::Abort, Subtype::None),
@@ -170,17 +169,24 @@ impl Evd {
         if let Err(error) = self.waitable(&core) {
             return Look::Stop(error);
         }
-        self.0.harvest_to(&mut core, &mut sequels, threshold);
-        let ready = core.events.len() >= threshold && (!blocking || core.notifications > 0);
-        let look = match ready.then(|| core.pop()).flatten() {
-            Some(event) => {
-                core.counts.waits_notified += u64::from(blocking);
-                Look::Event(event, core.events.len() as u32)
-            }
-            None => Look::Nothing(core.events.len() as u32),
+        // Where every event notifies, one event is what a poll gives.
+        let any_event = threshold == 1 && (!blocking || core.all_notify());
+        let event = if any_event && EvdInner::is_direct(&core) {
+            self.0.next_event(&mut core, None, &mut deferred)
+        } else {
+            self.0.drain_to(&mut core, &mut deferred, threshold);
+            let ready = core.events.len() >= threshold && (!blocking || core.notifications > 0);
+            if ready { core.pop() } else { None }
         };
+        if core.has_raw() {
+            // The count of events that a waiter gets is exact.
+            self.0.drain(&mut core, &mut deferred);
+        }
+        let queued = core.events.len() as u32;
+        core.counts.waits_notified += u64::from(blocking && event.is_some());
+        let look = event.map_or(Look::Nothing(queued), |event| Look::Event(event, queued));
         drop(core);
-        sequel::perform(sequels);
+        deferred::run(deferred);
         look
     }
 
@@ -189,9 +195,9 @@ impl Evd {
             let error = error::resources("dat_evd_wait", Subtype::ResourceTevd, "no descriptor to wait on");
             WaitError { error: error.with_source(source), nmore: 0 }
         })?;
-        let mut sequels = Sequels::new();
-        let armed = self.0.arm_core(&mut self.0.core.lock(), &mut sequels, threshold);
-        sequel::perform(sequels);
+        let mut deferred = DeferredList::new();
+        let armed = self.0.arm_core(&mut self.0.core.lock(), &mut deferred, threshold);
+        deferred::run(deferred);
         Ok(armed)
     }
 
@@ -215,94 +221,20 @@ impl Evd {
 
 impl EvdInner {
     /// Arms the descriptor, unless there is a reason not to sleep: `threshold` events, or the end of waiting.
-    pub(super) fn arm_core(&self, core: &mut Core, sequels: &mut Sequels, threshold: usize) -> bool {
+    pub(super) fn arm_core(&self, core: &mut Core, deferred: &mut DeferredList, threshold: usize) -> bool {
         self.sleeper.drain();
         // What ends a wait is written under the lock held here and signalled after: with the signal drained just now,
         // it must be looked at.
-        if matches!(core.gate, Gate::Freed | Gate::Overflowed) || !core.waitable {
+        if matches!(core.state, QueueState::Freed | QueueState::Overflowed) || !core.waitable {
             return false;
         }
         core.disarm_queue();
-        self.harvest_to(core, sequels, threshold);
+        self.drain_to(core, deferred, threshold);
         // A queue that is not dry is not armed: there is more to take.
         let armed = !core.has_raw() && core.arm_queue();
         core.armed = true;
         armed && !(core.events.len() >= threshold && core.notifications > 0)
     }
-}
-
-/// What a waiter sleeps on: made when the first one does.
-#[derive(Default)]
-pub(super) struct Sleeper {
-    inner: OnceLock<(OwnedFd, OwnedFd)>,
-    /// The poller and the provider's event descriptor together.
-    both: OnceLock<OwnedFd>,
-}
-
-impl Sleeper {
-    /// The descriptor that is readable when an event was pushed or a completion arrived.
-    pub(super) fn poller(&self, queue: impl FnOnce() -> Option<Arc<Queue>>) -> io::Result<BorrowedFd<'_>> {
-        if let Some((_, poller)) = self.inner.get() {
-            return Ok(poller.as_fd());
-        }
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let poller = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        epoll::add(&poller, &wake, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
-        if let Some(fd) = queue().as_deref().and_then(Queue::fd) {
-            epoll::add(&poller, fd, epoll::EventData::new_u64(1), epoll::EventFlags::IN)?;
-        }
-        Ok(self.inner.get_or_init(|| (wake, poller)).1.as_fd())
-    }
-
-    pub(super) fn signal(&self) {
-        if let Some((wake, _)) = self.inner.get() {
-            // Only fails when the counter is full, and then it is readable already.
-            let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
-        }
-    }
-
-    fn drain(&self) {
-        if let Some((wake, _)) = self.inner.get() {
-            let _ = rustix::io::read(wake, &mut [0u8; 8]);
-        }
-    }
-
-    fn sleep(
-        &self,
-        deadline: Option<Instant>,
-        events: Option<BorrowedFd<'_>>,
-    ) -> std::result::Result<(), Errno> {
-        let Some((_, poller)) = self.inner.get() else { return Ok(()) };
-        let both = events.and_then(|events| self.both(poller, events));
-        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        crate::progress::sleep_on(both.unwrap_or(poller.as_fd()), left.map(round_up))
-    }
-
-    /// Whether a sleeper can be woken by the provider's event descriptor too.
-    fn watches(&self, queue: impl FnOnce() -> Option<Arc<Queue>>, events: BorrowedFd<'_>) -> bool {
-        self.poller(queue).is_ok()
-            && self.inner.get().is_some_and(|(_, poller)| self.both(poller, events).is_some())
-    }
-
-    /// `None`: without it the IA's thread does the work.
-    fn both(&self, poller: &OwnedFd, events: BorrowedFd<'_>) -> Option<BorrowedFd<'_>> {
-        // Miri watches no epoll descriptor through another.
-        if cfg!(miri) {
-            return None;
-        }
-        if self.both.get().is_none() {
-            let both = epoll::create(epoll::CreateFlags::CLOEXEC).ok()?;
-            epoll::add(&both, poller, epoll::EventData::new_u64(0), epoll::EventFlags::IN).ok()?;
-            epoll::add(&both, events, epoll::EventData::new_u64(1), epoll::EventFlags::IN).ok()?;
-            let _ = self.both.set(both);
-        }
-        self.both.get().map(AsFd::as_fd)
-    }
-}
-
-/// Whole milliseconds are what the oldest form of the system call takes; never wake early.
-fn round_up(left: Duration) -> Duration {
-    Duration::from_millis(left.as_nanos().div_ceil(1_000_000) as u64)
 }
 
 const EXPIRED: Error = Error::bare(ReturnType::TimeoutExpired, Subtype::None);

@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use dat_types::{Comm, Error, ObjectId, Result, ReturnType, Subtype};
 
-use super::{Kind, Point, check_evd};
-use crate::context::{Context, object_calls};
-use crate::error;
-use crate::evd::Evd;
-use crate::ia::Ia;
+use super::point::{Kind, Point, check_evd};
+use crate::adapter::inner::Ia;
+use crate::base::comm::check_comm;
+use crate::base::context::{Context, object_calls};
+use crate::base::error;
+use crate::evd::inner::Evd;
 
 /// A common service point: requests for its address arrive on its dispatcher; acceptors name the endpoint.
 #[derive(Clone)]
@@ -61,19 +62,6 @@ impl Ia {
             // can be sent to.
             || UdpSocket::bind((ip, 0)).and_then(|own| own.connect(own.local_addr()?)).is_ok())
     }
-}
-
-/// Fails unless connections can be had from `comm`, and `ip` is of its family.
-pub(crate) fn check_comm(call: &'static str, comm: Comm, ip: IpAddr) -> Result<()> {
-    if !comm.is_known() {
-        let message = format!("{comm:?}: streams over IPv4 and IPv6 are what there is");
-        return Err(Error::new(call, ReturnType::CommNotSupported, Subtype::None, message));
-    }
-    if !comm.covers(ip) {
-        let message = format!("{ip} is not of the communicator's address family {}", comm.domain);
-        return Err(Error::new(call, ReturnType::InvalidAddress, Subtype::AddressMalformed, message));
-    }
-    Ok(())
 }
 
 impl Csp {

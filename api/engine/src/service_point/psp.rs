@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use dat_types::{ObjectId, PspFlags, Result, Subtype};
 
-use super::{Kind, Point, check_evd};
-use crate::context::{Context, object_calls};
-use crate::error;
-use crate::evd::Evd;
-use crate::ia::Ia;
+use super::point::{Kind, Point, check_evd};
+use crate::adapter::inner::Ia;
+use crate::base::context::{Context, object_calls};
+use crate::base::error;
+use crate::evd::inner::Evd;
 
-/// A public service point: connection requests for its qualifier arrive on its dispatcher, as many as there are.
+/// A public service point: connection requests for its qualifier arrive on its dispatcher.
 #[derive(Clone)]
 pub struct Psp(Arc<Point>);
 

@@ -5,12 +5,12 @@ use std::sync::atomic::Ordering;
 
 use dat_types::{ObjectId, Result, Subtype};
 
-use super::{FREED, Kind, Point, SPENT, check_evd};
-use crate::context::{Context, object_calls};
-use crate::ep::Ep;
-use crate::error;
-use crate::evd::Evd;
-use crate::ia::Ia;
+use super::point::{FREED, Kind, Point, SPENT, check_evd};
+use crate::adapter::inner::Ia;
+use crate::base::context::{Context, object_calls};
+use crate::base::error;
+use crate::ep::inner::Ep;
+use crate::evd::inner::Evd;
 
 /// A reserved service point: takes one request, for one endpoint. With that request it is gone (decision D-20); its
 /// handle can still be freed once.

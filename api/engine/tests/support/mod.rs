@@ -15,7 +15,7 @@ pub const LONG: Timeout = Timeout::from_millis(20_000);
 pub const SHORT: Timeout = Timeout::from_millis(30);
 
 /// An adapter and an endpoint with its dispatchers.
-pub struct Side {
+pub struct Node {
     pub ep: Ep,
     pub lmr: Lmr,
     pub dto: Evd,
@@ -35,29 +35,29 @@ pub fn domain() -> String {
     std::thread::current().name().unwrap_or("main").to_owned()
 }
 
-impl Side {
-    pub fn new() -> Side {
+impl Node {
+    pub fn new() -> Node {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("loopback{}", NEXT.fetch_add(1, Ordering::Relaxed));
         let ia = Ia::open(device(&domain()), &name, "0", IaOptions::default()).unwrap();
-        Side::of(Arc::new(ia))
+        Node::of(Arc::new(ia))
     }
 
     /// Another endpoint of the same adapter.
-    pub fn another(&self) -> Side {
-        Side::of(self.ia.clone())
+    pub fn another(&self) -> Node {
+        Node::of(self.ia.clone())
     }
 
-    pub fn of(ia: Arc<Ia>) -> Side {
+    pub fn of(ia: Arc<Ia>) -> Node {
         let pz = ia.pz_create().unwrap();
         let dto = ia.evd_create(64, EvdFlags::DTO).unwrap();
         let conn = ia.evd_create(8, EvdFlags::CONNECTION | EvdFlags::CR).unwrap();
         let lmr = ia.lmr_create(&pz, ia.alloc(8192).unwrap(), Privileges::ALL).unwrap();
         let ep = ia.ep_create(Some(&pz), Some(&dto), Some(&dto), Some(&conn), None).unwrap();
-        Side { ep, lmr, dto, conn, pz, ia }
+        Node { ep, lmr, dto, conn, pz, ia }
     }
 
-    /// Asks whoever listens on this port of the test's network.
+    /// Sends a request to the listener on this port of the test's network.
     pub fn connect(&self, port: u64) {
         let address = self.ia.query().unwrap().address;
         let options = ConnectOptions {
@@ -108,8 +108,8 @@ impl Side {
 }
 
 /// Two sides, connected through `port`.
-pub fn connected(port: u64) -> (Side, Side) {
-    let (a, b) = (Side::new(), Side::new());
+pub fn connected(port: u64) -> (Node, Node) {
+    let (a, b) = (Node::new(), Node::new());
     let psp = b.ia.psp_create(port, &b.conn, dat_types::PspFlags::Consumer).unwrap();
     a.connect(port);
     b.request().0.accept(Some(&b.ep), b"").unwrap();

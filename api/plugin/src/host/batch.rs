@@ -2,8 +2,7 @@
 
 use arrayvec::ArrayVec;
 
-use super::Remote;
-use crate::wire::{Opcode, PostFlag, RecvRequest, Request, Segment};
+use crate::abi::{Opcode, PostFlag, RecvRequest, Remote, Request, Segment};
 
 /// Most posts of one batch.
 pub const BATCH: usize = 16;
@@ -42,7 +41,7 @@ impl<T: Copy> List<T> {
         self.posts.is_empty()
     }
 
-    /// Whether one more post with so many segments fits.
+    /// Whether one more post with `segments` segments fits.
     #[inline]
     pub fn has_room(&self, segments: usize) -> bool {
         !self.posts.is_full() && self.segments.remaining_capacity() >= segments

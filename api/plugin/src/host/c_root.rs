@@ -5,8 +5,9 @@
 use std::mem::MaybeUninit;
 use std::ptr;
 
+use super::error::{LoadError, loader_said};
 use super::inspect::{C_ROOT, Inspection};
-use super::load::{LoadError, Loaded, Tables, loader_said};
+use super::tables::{Loaded, Tables};
 use crate::ops::{CModule, ChannelOps, DeviceOps, ListenerOps, ProbeOps, ProviderOps, QueueOps, SrqOps, Str};
 
 /// A table of functions led by its size and a word that must be 0, as all are.
@@ -51,7 +52,7 @@ pub(super) fn load(
     if module.is_null() {
         return Err(broken("it returned a null pointer".into()));
     }
-    // SAFETY: it points to a module of the plugin's, of which the size comes first; read before the rest is believed.
+    // SAFETY: it points to a module of the plugin, which begins with its size. That is read first.
     let size = unsafe { ptr::read_unaligned(module.cast::<u32>()) };
     let size = size as usize;
     if size < FIRST_MODULE {
@@ -91,10 +92,10 @@ pub(super) fn load(
         text("description", module.description)?,
     ];
     // Written twice by the author; what was shown without running it must be what runs.
-    for (what, said, noted) in [("name", &name, &inspection.name), ("version", &version, &inspection.version)]
+    for (what, own, noted) in [("name", &name, &inspection.name), ("version", &version, &inspection.version)]
     {
-        if said != noted {
-            return Err(broken(format!("the module's {what} is {said:?}, the note's {noted:?}")));
+        if own != noted {
+            return Err(broken(format!("the module's {what} is {own:?}, the note's {noted:?}")));
         }
     }
     let texts = [name, version, description];

@@ -2,41 +2,35 @@
 
 use std::sync::Arc;
 
-use super::{Batch, Device, Object, Queue, RecvBatch, Srq, Window, call, sentence};
+use super::batch::{Batch, RecvBatch};
+use super::inner::Inner;
+use super::object::{Object, call, sentence};
+use super::queue::Queue;
+use super::srq::Srq;
+use super::window::Window;
+use crate::abi::{
+    Access, AtomicRequest, BindRequest, Opcode, PostFlag, RecvRequest, Remote, Request, Segment, Status,
+};
 use crate::ops::{Ctx, RawConnect};
 use crate::provider::{ConnectParam, Failure};
-use crate::wire::{
-    Access, AtomicRequest, BindRequest, Opcode, PostFlag, RecvRequest, Request, Segment, Status,
-};
 
 /// One end of a connection, used for one connection only; closed on drop.
 pub struct Channel {
     object: Object,
     // Dropped after the object: the plugin may use them until the channel is closed.
-    device: Device,
+    device: Arc<Inner>,
     _queues: [Option<Arc<Queue>>; 2],
     _srq: Option<Arc<Srq>>,
 }
 
-/// The remote side of a write or read.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Remote {
-    /// First byte at the peer.
-    pub addr: u64,
-    /// Key the peer gave out.
-    pub rkey: u32,
-    /// Read: how many bytes.
-    pub len: u32,
-}
-
 impl Channel {
     pub(super) fn new(
-        device: Device,
+        device: Arc<Inner>,
         ctx: Ctx,
         queues: [Option<Arc<Queue>>; 2],
         srq: Option<Arc<Srq>>,
     ) -> Channel {
-        let close = device.0.tables.channel.close;
+        let close = device.tables.channel.close;
         Channel { object: Object { ctx, close }, device, _queues: queues, _srq: srq }
     }
 
@@ -68,16 +62,18 @@ impl Channel {
         imm: u32,
     ) -> Status {
         let request = Request::new(opcode, flags, token, segments, total, remote, imm);
-        // SAFETY: the plugin's own object; the request and its segments live for the call.
-        unsafe { (self.device.0.tables.channel.post)(self.object.ctx, &request) }
+        // SAFETY: `object` keeps the plugin's channel open, and the tables live for ever; the request
+        // and its segments outlive the call.
+        unsafe { (self.device.tables.channel.post)(self.object.ctx, &request) }
     }
 
     /// Posts a receive.
     #[inline]
     pub fn post_recv(&self, flags: PostFlag, token: u64, segments: &[Segment], total: u64) -> Status {
         let request = RecvRequest::new(flags, token, segments, total);
-        // SAFETY: as above.
-        unsafe { (self.device.0.tables.channel.post_recv)(self.object.ctx, &request) }
+        // SAFETY: `object` keeps the plugin's channel open, and the tables live for ever; the
+        // arguments outlive the call.
+        unsafe { (self.device.tables.channel.post_recv)(self.object.ctx, &request) }
     }
 
     /// Posts several requests: how many were accepted, and why no more.
@@ -86,8 +82,9 @@ impl Channel {
         if requests.is_empty() {
             return (0, Status::OK);
         }
-        let ops = self.device.0.tables.channel;
-        // SAFETY: as above; the batch holds the segments its requests name.
+        let ops = self.device.tables.channel;
+        // SAFETY: `object` keeps the plugin's channel open, and the tables live for ever; the batch
+        // holds the segments that its requests name.
         let status =
             unsafe { (ops.post_list)(self.object.ctx, requests.as_ptr(), requests.len(), &raw mut posted) };
         (posted.min(requests.len()), status)
@@ -99,8 +96,9 @@ impl Channel {
         if requests.is_empty() {
             return (0, Status::OK);
         }
-        let ops = self.device.0.tables.channel;
-        // SAFETY: as above.
+        let ops = self.device.tables.channel;
+        // SAFETY: `object` keeps the plugin's channel open, and the tables live for ever; the
+        // arguments outlive the call.
         let status = unsafe {
             (ops.post_recv_list)(self.object.ctx, requests.as_ptr(), requests.len(), &raw mut posted)
         };
@@ -109,14 +107,15 @@ impl Channel {
 
     /// Posts an atomic operation.
     pub fn post_atomic(&self, request: &AtomicRequest) -> Status {
-        // SAFETY: as above.
-        unsafe { (self.device.0.tables.channel.post_atomic)(self.object.ctx, request) }
+        // SAFETY: `object` keeps the plugin's channel open, and the tables live for ever; the
+        // arguments outlive the call.
+        unsafe { (self.device.tables.channel.post_atomic)(self.object.ctx, request) }
     }
 
     /// Completes the last success that was kept silent.
     pub fn settle(&self) {
-        // SAFETY: the plugin's own object.
-        unsafe { (self.device.0.tables.channel.settle)(self.object.ctx) }
+        // SAFETY: `object` keeps the plugin's channel open, and the tables live for ever.
+        unsafe { (self.device.tables.channel.settle)(self.object.ctx) }
     }
 
     /// Posts the binding of a window to a range with remote rights, or its end: the window's new key.
@@ -131,8 +130,9 @@ impl Channel {
         let (Segment { addr, len, lkey }, access) = range.unwrap_or(nothing);
         let request = BindRequest { token, window: window.id(), addr, len, lkey, access, flags, reserved: 0 };
         let mut rkey = 0;
-        // SAFETY: as above, and a place for the answer.
-        let status = unsafe { (self.device.0.tables.channel.bind)(self.object.ctx, &request, &raw mut rkey) };
+        // SAFETY: `object` keeps the plugin's channel open, and the tables live for ever; `rkey`
+        // takes the answer.
+        let status = unsafe { (self.device.tables.channel.bind)(self.object.ctx, &request, &raw mut rkey) };
         if status.0 < 0 { Err(status) } else { Ok(rkey) }
     }
 
@@ -145,33 +145,36 @@ impl Channel {
             data_len: param.data.len() as u32,
             qos: param.qos,
         };
-        // SAFETY: as above.
-        call((), |_, m| unsafe { (self.device.0.tables.channel.connect)(self.object.ctx, &raw, m) })
+        // SAFETY: `object` keeps the plugin's channel open, and the tables live for ever; the
+        // arguments outlive the call.
+        call((), |_, m| unsafe { (self.device.tables.channel.connect)(self.object.ctx, &raw, m) })
     }
 
     /// Accepts a request.
     pub fn accept(&self, request: u64, data: &[u8]) -> Result<(), Failure> {
-        let ops = self.device.0.tables.channel;
-        // SAFETY: as above.
+        let ops = self.device.tables.channel;
+        // SAFETY: `object` keeps the plugin's channel open, and the tables live for ever; the
+        // arguments outlive the call.
         call((), |_, m| unsafe { (ops.accept)(self.object.ctx, request, data.as_ptr(), data.len(), m) })
     }
 
     /// Ends the connection or the attempt.
     pub fn disconnect(&self) -> Status {
-        // SAFETY: the plugin's own object.
-        unsafe { (self.device.0.tables.channel.disconnect)(self.object.ctx) }
+        // SAFETY: `object` keeps the plugin's channel open, and the tables live for ever.
+        unsafe { (self.device.tables.channel.disconnect)(self.object.ctx) }
     }
 
     /// The local port.
     pub fn local_port(&self) -> u64 {
-        // SAFETY: the plugin's own object.
-        unsafe { (self.device.0.tables.channel.local_port)(self.object.ctx) }
+        // SAFETY: `object` keeps the plugin's channel open, and the tables live for ever.
+        unsafe { (self.device.tables.channel.local_port)(self.object.ctx) }
     }
 
     /// The path taken, for people.
     pub fn describe(&self) -> String {
-        // SAFETY: the plugin's own object and a place for its sentence.
-        sentence(|m| unsafe { (self.device.0.tables.channel.describe)(self.object.ctx, m) })
+        // SAFETY: `object` keeps the plugin's channel open, and the tables live for ever; `m` has
+        // room for the sentence.
+        sentence(|m| unsafe { (self.device.tables.channel.describe)(self.object.ctx, m) })
     }
 }
 

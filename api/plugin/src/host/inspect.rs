@@ -6,11 +6,12 @@ use object::elf;
 use object::read::elf::{Dynamic, ElfFile64, FileHeader as _};
 use object::{Object as _, ObjectSection as _, ObjectSymbol as _, ReadCache, ReadRef};
 
-use super::LoadError;
-use crate::wire::Caps;
+use super::error::LoadError;
+use super::object::printable;
+use crate::abi::Caps;
 use crate::{ABI_MAJOR, ABI_OLDEST_MAJOR, Note};
 
-/// What a plugin's file says of itself.
+/// What a plugin's file declares.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Inspection {
@@ -26,7 +27,7 @@ pub struct Inspection {
     pub root: Root,
     /// The libraries it needs, in the order the dynamic loader looks for them.
     pub needed: Vec<String>,
-    /// Where the dynamic loader looks for them first, if the file says so.
+    /// Where the dynamic loader looks for them first, if the file has a run path.
     pub run_path: Option<String>,
 }
 
@@ -54,7 +55,7 @@ const MOST_NOTE: u64 = 4096;
 /// Libraries that are listed at most.
 const MOST_NEEDED: usize = 256;
 
-/// Reads what the file says of itself. A few pages of it are read, none of it runs.
+/// Reads what the file declares. A few pages of it are read, none of it runs.
 pub fn inspect(path: &Path) -> Result<Inspection, LoadError> {
     let file = std::fs::File::open(path).map_err(LoadError::Unreadable)?;
     let facts = file.metadata().map_err(LoadError::Unreadable)?;
@@ -70,7 +71,7 @@ pub fn inspect(path: &Path) -> Result<Inspection, LoadError> {
 }
 
 impl Inspection {
-    /// Whether this host can load it, as far as that can be told without running it.
+    /// Whether this host can load it, as far as the file shows.
     pub fn verdict(&self) -> Result<(), LoadError> {
         if !(ABI_OLDEST_MAJOR..=ABI_MAJOR).contains(&self.abi.0) {
             return Err(LoadError::Version { plugin: self.abi });
@@ -137,7 +138,7 @@ fn read<'d, R: ReadRef<'d>>(pages: R) -> Result<Inspection, LoadError> {
     if section.size() > MOST_NOTE {
         return not(format!("its section {} has {} bytes", Note::SECTION, section.size()));
     }
-    let said = Note::parse(section.data().map_err(malformed)?).ok_or_else(|| {
+    let note = Note::parse(section.data().map_err(malformed)?).ok_or_else(|| {
         LoadError::NotALibrary(format!("its section {} holds no note of a plugin", Note::SECTION))
     })?;
     let table = file.elf_dynamic_table().map_err(malformed)?;
@@ -147,10 +148,10 @@ fn read<'d, R: ReadRef<'d>>(pages: R) -> Result<Inspection, LoadError> {
     };
     let run_path = strings(elf::DT_RUNPATH).chain(strings(elf::DT_RPATH)).next();
     Ok(Inspection {
-        abi: said.abi,
-        name: printable(said.name.as_bytes()),
-        version: printable(said.version.as_bytes()),
-        caps: said.caps,
+        abi: note.abi,
+        name: printable(note.name.as_bytes()),
+        version: printable(note.version.as_bytes()),
+        caps: note.caps,
         root: root(&file),
         needed: strings(elf::DT_NEEDED).collect(),
         run_path,
@@ -167,9 +168,4 @@ fn root<'d, R: ReadRef<'d>>(file: &ElfFile64<'d, object::Endianness, R>) -> Root
         }
     }
     root
-}
-
-/// A file's text as it may be shown: what a terminal would obey is replaced.
-pub(super) fn printable(text: &[u8]) -> String {
-    String::from_utf8_lossy(text).chars().map(|c| if c.is_control() { '\u{FFFD}' } else { c }).collect()
 }

@@ -7,15 +7,17 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::ptr::null;
 use std::sync::Arc;
 
-use super::load::Tables;
-use super::{Device, Listener, Object, Queue, call, open, sentence};
-use crate::export::{Export, hand_out};
-use crate::ops::{Ctx, RawConnect};
-use crate::provider::{self, Config, ConnectParam, Failure, Probe, Provider, ProviderInfo};
-use crate::wire::{
+use super::device::{Device, Listener};
+use super::object::{Object, call, open, sentence};
+use super::queue::Queue;
+use super::tables::Tables;
+use crate::abi::{
     Access, AtomicRequest, BindRequest, Block, ChannelAttr, Completion, DeviceAttr, Event, Keys, RecvRequest,
     RejectReason, Request, SrqAttr, Status,
 };
+use crate::export::{Export, hand_out};
+use crate::ops::{Ctx, RawConnect};
+use crate::provider::{self, Config, ConnectParam, Failure, Probe, Provider, ProviderInfo};
 
 /// An open device, with the methods of a provider's. Everything is passed on as it comes.
 #[derive(Clone, Debug)]
@@ -53,7 +55,18 @@ impl Device {
 
 impl Below {
     /// What is below a layer.
-    pub fn new(device: Device) -> Below {
+    ///
+    /// ```compile_fail,E0133
+    /// # fn example(device: dat_plugin::host::Device) {
+    /// let below = dat_plugin::host::Below::new(device); // could register any address for peers to write to
+    /// # }
+    /// ```
+    ///
+    /// # Safety
+    /// `register`, `register_dmabuf` and `post` of the result take plain addresses and keys, and believe them. They are
+    /// called only with what the host gave the layer above in the same call: then the host has checked the range, and
+    /// [`super::Memory`] keeps it.
+    pub unsafe fn new(device: Device) -> Below {
         Below(device)
     }
 

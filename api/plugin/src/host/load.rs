@@ -7,61 +7,16 @@ use std::sync::Arc;
 
 use abi_stable::library::{AbiHeaderRef, LibHeader, LibraryError};
 
+use super::c_root;
+use super::device::Device;
+use super::error::{LoadError, loader_said};
 use super::inspect::{Root, inspect};
-use super::{Device, c_root, open};
+use super::object::open;
+use super::tables::{Loaded, Tables};
+use crate::PluginModuleRef;
 use crate::export::Export;
-use crate::ops::{
-    ChannelOps, DeviceOps, ListenerOps, Param, ProbeOps, ProbeSink, ProviderOps, QueueOps, RawConfig, SrqOps,
-    Str,
-};
+use crate::ops::{Param, ProbeSink, RawConfig, Str};
 use crate::provider::{Config, Failure, Probe, Provider};
-use crate::wire::Status;
-use crate::{ABI_MAJOR, ABI_OLDEST_MAJOR, Note, PluginModule, PluginModuleRef};
-
-/// The tables of a plugin; plugins are never unloaded, so they live for ever.
-#[derive(Clone, Copy)]
-pub(super) struct Tables {
-    pub(super) provider: &'static ProviderOps,
-    pub(super) device: &'static DeviceOps,
-    pub(super) channel: &'static ChannelOps,
-    pub(super) queue: &'static QueueOps,
-    pub(super) srq: &'static SrqOps,
-    pub(super) listener: &'static ListenerOps,
-    pub(super) probe: Option<&'static ProbeOps>,
-}
-
-impl Tables {
-    /// Those of a provider linked into this process.
-    pub(super) fn of_module(module: &PluginModule) -> Tables {
-        Tables {
-            provider: module.provider,
-            device: module.device,
-            channel: module.channel,
-            queue: module.queue,
-            srq: module.srq,
-            listener: module.listener,
-            #[cfg(not(feature = "abi-minor-0"))]
-            probe: Some(module.probe),
-            #[cfg(feature = "abi-minor-0")]
-            probe: None,
-        }
-    }
-
-    fn of_loaded(module: PluginModuleRef) -> Tables {
-        Tables {
-            provider: module.provider(),
-            device: module.device(),
-            channel: module.channel(),
-            queue: module.queue(),
-            srq: module.srq(),
-            listener: module.listener(),
-            #[cfg(not(feature = "abi-minor-0"))]
-            probe: module.probe(),
-            #[cfg(feature = "abi-minor-0")]
-            probe: None,
-        }
-    }
-}
 
 /// A loaded plugin. Cheap to clone.
 #[derive(Clone)]
@@ -77,66 +32,6 @@ pub struct Plugin {
 
 /// Puts a layer over a device that was just opened.
 pub type Wrap = Arc<dyn Fn(Device, &Config) -> Result<Device, Failure> + Send + Sync>;
-
-/// What a plugin's root says, however the loader got at it.
-pub(super) struct Loaded {
-    pub(super) tables: Tables,
-    pub(super) abi: (u32, u32),
-    /// Name, version, description.
-    pub(super) texts: [String; 3],
-}
-
-/// Why a file is no plugin this host can use.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum LoadError {
-    /// The file cannot be read.
-    Unreadable(std::io::Error),
-    /// The file is no shared object for this machine.
-    NotALibrary(String),
-    /// A shared object without the note every plugin carries.
-    NotAPlugin,
-    /// Built for a version of the interface outside the host's window.
-    Version {
-        /// Major and minor of the plugin.
-        plugin: (u32, u32),
-    },
-    /// The dynamic loader refused it; its message names what was missing and who asked for it.
-    Loader(String),
-    /// The layout of the tables differs from the host's.
-    Layout(String),
-    /// The plugin's own start failed.
-    Init(Status),
-}
-
-impl fmt::Display for LoadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            LoadError::Unreadable(error) => write!(f, "cannot be read: {error}"),
-            LoadError::NotALibrary(why) => write!(f, "is no shared object for this machine: {why}"),
-            LoadError::NotAPlugin => {
-                write!(f, "is a shared object but no dat plugin: it has no section {}", Note::SECTION)
-            }
-            LoadError::Version { plugin: (major, minor) } => write!(
-                f,
-                "was built for plugin interface {major}.{minor}, this host loads {ABI_OLDEST_MAJOR} to {ABI_MAJOR}; \
-                 install a plugin built for this version of dat"
-            ),
-            LoadError::Loader(message) => write!(f, "was refused by the dynamic loader: {message}"),
-            LoadError::Layout(message) => write!(f, "has other tables than this host expects: {message}"),
-            LoadError::Init(status) => write!(f, "failed to start: {status:?}"),
-        }
-    }
-}
-
-impl std::error::Error for LoadError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            LoadError::Unreadable(error) => Some(error),
-            _ => None,
-        }
-    }
-}
 
 impl Plugin {
     /// Loads a plugin from its file. It stays loaded for the life of the process.
@@ -171,10 +66,6 @@ impl Plugin {
     pub fn wrapped(mut self, wrap: Wrap) -> Plugin {
         self.wraps.push(wrap);
         self
-    }
-
-    pub(super) fn tables(&self) -> &Tables {
-        &self.tables
     }
 
     fn start(loaded: Loaded, path: Option<PathBuf>) -> Result<Plugin, LoadError> {
@@ -234,6 +125,16 @@ impl Plugin {
     }
 }
 
+impl Device {
+    /// Whether calls go straight to `plugin`, with no layer between.
+    pub fn is_directly_of(&self, plugin: &Plugin) -> bool {
+        let (own, theirs) = (&self.0.tables, &plugin.tables);
+        std::ptr::eq(own.channel, theirs.channel)
+            && std::ptr::eq(own.queue, theirs.queue)
+            && std::ptr::eq(own.device, theirs.device)
+    }
+}
+
 impl fmt::Debug for Plugin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Plugin")
@@ -282,11 +183,6 @@ fn root_module(header: &LibHeader, minor: u32) -> Result<PluginModuleRef, LoadEr
     }
     let _ = minor;
     header.init_root_module::<PluginModuleRef>().map_err(load_error)
-}
-
-/// The dynamic loader's own words, which libloading keeps below its error.
-pub(super) fn loader_said(error: &libloading::Error) -> String {
-    std::error::Error::source(error).map_or_else(|| error.to_string(), |source| source.to_string())
 }
 
 fn load_error(error: LibraryError) -> LoadError {

@@ -5,12 +5,13 @@ use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use super::Device;
+use super::copy::{copy_in, copy_out};
+use super::inner::Inner;
+use crate::abi::{Access, Block, Keys, Status};
 use crate::provider::Failure;
-use crate::wire::{Access, Block, Keys, Status};
 
-/// A stretch of memory with the promise that a provider and its peers may access it. Cheap to clone; what keeps it
-/// alive goes with the last clone.
+/// A range of memory with the promise that a provider and its peers may access it. Cheap to clone; the owner of the memory
+/// is dropped with the last clone.
 #[derive(Clone)]
 pub struct Memory {
     addr: u64,
@@ -26,7 +27,7 @@ struct Dmabuf {
 }
 
 impl Memory {
-    /// Memory of somebody else's.
+    /// Memory that this type does not own.
     ///
     /// # Safety
     /// As long as a clone of the result, or of a registration of it, exists (or, with `owner`, as long as that lives):
@@ -36,17 +37,17 @@ impl Memory {
         Memory { addr, len, dmabuf: None, _owner: owner }
     }
 
-    /// Zeroed memory of this process, aligned to a page, of the plain heap. Panics where there is not so much.
+    /// Zeroed memory of the heap, aligned to a page. Panics when there is not enough.
     pub fn heap(len: usize) -> Memory {
-        Memory::try_heap(len).expect("so much memory")
+        Memory::try_heap(len).expect("enough memory")
     }
 
-    /// The same; a failure where there is not so much.
+    /// As [`Memory::heap`], but fails when there is not enough.
     pub fn try_heap(len: usize) -> Result<Memory, Failure> {
         let count = len.div_ceil(4096).max(1);
         let mut pages = Vec::new();
         pages.try_reserve_exact(count).map_err(|error| {
-            Failure::new(Status::NO_RESOURCE, format!("{len} bytes of memory are not to be had: {error}"))
+            Failure::new(Status::NO_RESOURCE, format!("not enough memory for {len} bytes: {error}"))
         })?;
         pages.resize(count, Page([0; 4096]));
         let pages = Arc::new(Pages(Box::into_raw(pages.into_boxed_slice())));
@@ -60,7 +61,7 @@ impl Memory {
         Memory { addr, len, dmabuf: Some(Arc::new(Dmabuf { fd: dmabuf, offset })), _owner: None }
     }
 
-    pub(super) fn block(device: Device, block: Block) -> Memory {
+    pub(super) fn block(device: Arc<Inner>, block: Block) -> Memory {
         let owner = Arc::new(Allocation { device, block });
         Memory { addr: block.addr, len: block.len, dmabuf: None, _owner: Some(owner) }
     }
@@ -85,25 +86,25 @@ impl Memory {
         self.len
     }
 
-    /// Copies bytes out. What a peer writes meanwhile may be seen or not, byte by byte.
+    /// Copies bytes out. Each byte that another thread, a device or a peer writes meanwhile has its old or its new value.
     ///
     /// # Panics
     /// When the range does not lie inside, or is memory of another device.
     pub fn read(&self, offset: u64, out: &mut [u8]) {
         let from = self.at(offset, out.len()) as *const u8;
-        // SAFETY: in range, checked by `at`; mapped by the promise of `foreign` or by ownership. The copy goes through
-        // raw pointers, so that a peer's concurrent write is a torn value and not a broken reference.
-        unsafe { std::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), out.len()) }
+        // SAFETY: `at` checked the range; it stays mapped by the promise of `foreign` or by ownership. `out` is this
+        // call's alone.
+        unsafe { copy_out(from, out.as_mut_ptr(), out.len()) }
     }
 
-    /// Copies bytes in.
+    /// Copies bytes in, byte by byte as [`Memory::read`] does.
     ///
     /// # Panics
     /// When the range does not lie inside, or is memory of another device.
     pub fn write(&self, offset: u64, bytes: &[u8]) {
         let to = self.at(offset, bytes.len()) as *mut u8;
-        // SAFETY: as in `read`.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) }
+        // SAFETY: `at` checked the range; it stays mapped by the promise of `foreign` or by ownership. `bytes` is borrowed.
+        unsafe { copy_in(bytes.as_ptr(), to, bytes.len()) }
     }
 
     /// The byte at `offset`, read anew each time: for polling memory that a peer writes.
@@ -112,7 +113,7 @@ impl Memory {
     /// When the offset does not lie inside, or is in memory of another device.
     #[inline]
     pub fn read_volatile(&self, offset: u64) -> u8 {
-        // SAFETY: as in `read`; an atomic load of a byte cannot tear and orders what is read after it.
+        // SAFETY: `at` checked the range, which stays mapped. The load is atomic, so that it may race with writers.
         unsafe {
             (*(self.at(offset, 1) as *const std::sync::atomic::AtomicU8))
                 .load(std::sync::atomic::Ordering::Acquire)
@@ -141,20 +142,20 @@ struct Page(#[allow(dead_code, reason = "accessed by address only")] [u8; 4096])
 /// Heap pages owned by pointer, so that no reference to them exists while peers write.
 struct Pages(*mut [Page]);
 
-// SAFETY: the pages are plain bytes, accessed by copies through raw pointers only.
+// SAFETY: the pages are plain bytes; only atomic copies through raw pointers access them.
 unsafe impl Send for Pages {}
-// SAFETY: as above.
+// SAFETY: as for `Send`: atomic copies may run on several threads at once.
 unsafe impl Sync for Pages {}
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: made by `Box::into_raw` and dropped once.
+        // SAFETY: `try_heap` made the pointer by `Box::into_raw`, and this owner is dropped once.
         drop(unsafe { Box::from_raw(self.0) });
     }
 }
 
 struct Allocation {
-    device: Device,
+    device: Arc<Inner>,
     block: Block,
 }
 
@@ -167,9 +168,9 @@ impl Drop for Allocation {
     }
 }
 
-/// Registered memory; dropping it ends the registration.
+/// Registered memory; dropping it ends the registration. If the provider fails to end it, the memory is never freed.
 pub struct Registration {
-    device: Device,
+    device: Arc<Inner>,
     memory: Memory,
     access: Access,
     domain: u32,
@@ -178,7 +179,7 @@ pub struct Registration {
 
 impl Registration {
     pub(super) fn new(
-        device: Device,
+        device: Arc<Inner>,
         memory: Memory,
         access: Access,
         domain: u32,
@@ -212,7 +213,12 @@ impl Drop for Registration {
     fn drop(&mut self) {
         let status = self.device.deregister(self.keys);
         if status.0 < 0 {
-            tracing::error!(?status, memory = ?self.memory, "the provider could not end a registration");
+            // The device, or peers, may still write there. The memory is never given back.
+            std::mem::forget(self.memory.clone());
+            tracing::error!(
+                ?status, memory = ?self.memory,
+                "the provider did not end a registration; its memory stays allocated until the process ends"
+            );
         }
     }
 }
@@ -224,5 +230,122 @@ impl fmt::Debug for Registration {
             .field("access", &self.access)
             .field("domain", &self.domain)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::RawFd;
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+    use super::super::{BelowChannel, BelowListener, BelowQueue, BelowSrq, Device};
+    use super::*;
+    use crate::abi::{ChannelAttr, DeviceAttr, Event, RejectReason};
+    use crate::provider;
+
+    /// A device that registers anything and ends registrations with a status of the test's choice.
+    struct Stubborn {
+        ends_with: Status,
+        ended: Arc<AtomicU32>,
+    }
+
+    impl provider::Device for Stubborn {
+        type Channel = BelowChannel;
+        type Queue = BelowQueue;
+        type Listener = BelowListener;
+        type Srq = BelowSrq;
+
+        fn attr(&self) -> DeviceAttr {
+            DeviceAttr { max_segments: 1, ..DeviceAttr::default() }
+        }
+
+        fn open_queue(&self, _: u32) -> Result<Arc<BelowQueue>, Failure> {
+            unreachable!("not called")
+        }
+
+        fn open_channel(
+            &self,
+            _: &ChannelAttr,
+            _: Option<&Arc<BelowQueue>>,
+            _: Option<&Arc<BelowQueue>>,
+        ) -> Result<Arc<BelowChannel>, Failure> {
+            unreachable!("not called")
+        }
+
+        fn listen(&self, _: u64, _: u64) -> Result<Arc<BelowListener>, Failure> {
+            unreachable!("not called")
+        }
+
+        fn register(&self, _: u64, _: u64, _: Access, _: u32) -> Result<Keys, Failure> {
+            Ok(Keys { lkey: 1, rkey: 2 })
+        }
+
+        fn deregister(&self, _: Keys) -> Status {
+            self.ended.fetch_add(1, Ordering::Relaxed);
+            self.ends_with
+        }
+
+        fn reject(&self, _: u64, _: RejectReason, _: &[u8]) -> Status {
+            Status::INVALID
+        }
+
+        fn poll_events(&self, _: &mut [Event]) -> usize {
+            0
+        }
+
+        fn event_fd(&self) -> RawFd {
+            -1
+        }
+
+        fn describe(&self) -> String {
+            String::new()
+        }
+
+        fn close(&self) {}
+    }
+
+    /// Says when memory is given back to its owner.
+    struct Owner(Arc<AtomicBool>);
+
+    impl Drop for Owner {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether memory was freed after its registration ended with this status.
+    fn is_freed_after(ends_with: Status) -> bool {
+        let (freed, ended) = (Arc::new(AtomicBool::new(false)), Arc::<AtomicU32>::default());
+        let device = Device::of(Arc::new(Stubborn { ends_with, ended: ended.clone() })).expect("a device");
+        // SAFETY: the range is registered with a device that accesses nothing.
+        let memory = unsafe { Memory::foreign(0x1000, 4096, Some(Arc::new(Owner(freed.clone())))) };
+        drop(device.register(memory, Access::REMOTE_WRITE, 0).expect("a registration"));
+        assert_eq!(ended.load(Ordering::Relaxed), 1);
+        freed.load(Ordering::Relaxed)
+    }
+
+    #[test]
+    fn memory_is_kept_when_its_registration_does_not_end() {
+        assert!(is_freed_after(Status::OK));
+        assert!(!is_freed_after(Status::IO), "the device may still write to it");
+        assert!(!is_freed_after(Status::PANICKED), "the device may still write to it");
+    }
+
+    /// Under miri this fails unless the copies are atomic.
+    #[test]
+    fn two_threads_copy_the_same_bytes_without_a_data_race() {
+        const ROUNDS: u8 = if cfg!(miri) { 3 } else { 100 };
+        let memory = Memory::heap(100);
+        std::thread::scope(|scope| {
+            scope.spawn(|| (1..=ROUNDS).for_each(|round| memory.write(0, &[round; 100])));
+            let mut seen = [0; 100];
+            for _ in 0..ROUNDS {
+                memory.read(0, &mut seen);
+                assert!(seen.iter().all(|byte| *byte <= ROUNDS), "{seen:?}");
+            }
+        });
+        let mut last = [0; 100];
+        memory.read(0, &mut last);
+        assert_eq!(last, [ROUNDS; 100]);
     }
 }

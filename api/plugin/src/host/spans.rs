@@ -1,17 +1,19 @@
-//! The one place that turns numbers of an application into a [`Segment`]: a table of registered memory, read without
-//! a lock.
+//! The table of registered memory, which turns numbers of an application into a [`Segment`]. Read without a lock.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::Registration;
-use crate::wire::{Access, Segment};
+use crate::abi::{Access, Segment};
 
 const CHUNK: usize = 1024;
 const CHUNKS: usize = 64;
 
-/// Registered memory by context: index in the low half, generation in the high half, never 0.
+/// Registered memory by context: slot in the low half, generation in the high half, never 0.
+///
+/// A slot is used again only when all others have been used, so that a context comes back after 65,535 times 65,536
+/// registrations at the earliest.
 pub struct SpanTable {
     chunks: [OnceLock<Box<[Entry; CHUNK]>>; CHUNKS],
     control: Mutex<Control>,
@@ -28,10 +30,12 @@ pub enum SpanError {
     Domain,
     /// The registration lacks the right.
     Access,
+    /// The registration is exclusive, and the post did not come from its owner; or the reverse.
+    Exclusive,
 }
 
-/// What the post path reads; one cache line. Written under the lock, read under `context` as a sequence check: it is 0
-/// while the rest changes, and a value never comes back before 65,535 others used the place.
+/// What the post path reads: one cache line, guarded by a seqlock. `context` is the sequence: it is 0 while the rest
+/// changes. Written under the lock of [`Control`].
 #[derive(Default)]
 #[repr(align(64))]
 struct Entry {
@@ -41,6 +45,7 @@ struct Entry {
     len: AtomicU64,
     access: AtomicU32,
     domain: AtomicU32,
+    owner: AtomicU64,
 }
 
 #[derive(Default)]
@@ -54,6 +59,9 @@ impl SpanTable {
     /// The most registrations a table holds.
     pub const CAPACITY: usize = CHUNK * CHUNKS;
 
+    /// The right to name an exclusive registration. Not a right of memory: no provider sees it.
+    pub const EXCLUSIVE: Access = Access(1 << 31);
+
     /// An empty table.
     pub fn new() -> SpanTable {
         SpanTable { chunks: [const { OnceLock::new() }; CHUNKS], control: Mutex::default() }
@@ -61,15 +69,29 @@ impl SpanTable {
 
     /// Takes a registration in and gives its context; gives it back when the table is full.
     pub fn insert(&self, registration: Registration) -> Result<u32, Registration> {
+        self.insert_owned(registration, 0, false)
+    }
+
+    /// The same with an owner, see [`SpanTable::is_owned_by`]. Segments of an exclusive registration are given only to
+    /// those who ask with [`SpanTable::EXCLUSIVE`].
+    pub fn insert_owned(
+        &self,
+        registration: Registration,
+        owner: u64,
+        exclusive: bool,
+    ) -> Result<u32, Registration> {
         let mut control = self.control();
-        let index = match control.free.pop_front() {
-            Some(index) => index,
-            None if control.owned.len() < SpanTable::CAPACITY => {
+        let index = match control.owned.len() < SpanTable::CAPACITY {
+            // Slots never used come first: a stale context then stays unknown for as long as possible.
+            true => {
                 control.owned.push(None);
                 control.generation.push(0);
                 control.owned.len() - 1
             }
-            None => return Err(registration),
+            false => match control.free.pop_front() {
+                Some(index) => index,
+                None => return Err(registration),
+            },
         };
         let generation = control.generation[index].checked_add(1).unwrap_or(1);
         control.generation[index] = generation;
@@ -77,16 +99,28 @@ impl SpanTable {
         let chunk =
             self.chunks[index / CHUNK].get_or_init(|| Box::new(std::array::from_fn(|_| Entry::default())));
         let entry = &chunk[index % CHUNK];
+        let access =
+            if exclusive { registration.access() | SpanTable::EXCLUSIVE } else { registration.access() };
         entry.context.store(0, Ordering::Relaxed);
         fence(Ordering::Release);
         entry.lkey.store(registration.keys().lkey, Ordering::Relaxed);
         entry.addr.store(registration.memory().addr(), Ordering::Relaxed);
         entry.len.store(registration.memory().len(), Ordering::Relaxed);
-        entry.access.store(registration.access().0, Ordering::Relaxed);
+        entry.access.store(access.0, Ordering::Relaxed);
         entry.domain.store(registration.domain(), Ordering::Relaxed);
+        entry.owner.store(owner, Ordering::Relaxed);
         entry.context.store(context, Ordering::Release);
         control.owned[index] = Some(registration);
         Ok(context)
+    }
+
+    /// Whether `context` is the registration that was inserted with this owner. Owners that are never used twice make
+    /// it safe to keep a context for longer than its registration.
+    #[inline]
+    pub fn is_owned_by(&self, context: u32, owner: u64) -> bool {
+        self.entry(context).is_some_and(|entry| {
+            entry.owner.load(Ordering::Relaxed) == owner && entry.context.load(Ordering::Acquire) == context
+        })
     }
 
     /// Makes a context invalid and gives the registration back.
@@ -134,13 +168,13 @@ impl SpanTable {
         if len == 0 || offset > room || room - offset < len as u64 {
             return Err(SpanError::Range);
         }
-        if !allowed.contains(access) {
-            return Err(SpanError::Access);
+        if allowed.0 & (access.0 | SpanTable::EXCLUSIVE.0) != access.0 {
+            return Err(lacking(allowed, access));
         }
         Ok(Segment { addr, len, lkey })
     }
 
-    /// Whether `addr..addr + len` lies inside of registration `context`, whatever its domain and rights.
+    /// Whether `addr..addr + len` lies inside of registration `context`, without regard to its domain and rights.
     pub fn covers(&self, context: u32, addr: u64, len: u32) -> bool {
         let index = (context & 0xFFFF) as usize;
         let control = self.control();
@@ -159,6 +193,14 @@ impl SpanTable {
 
     fn control(&self) -> MutexGuard<'_, Control> {
         self.control.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cold]
+fn lacking(allowed: Access, access: Access) -> SpanError {
+    match (allowed.0 ^ access.0) & SpanTable::EXCLUSIVE.0 {
+        0 => SpanError::Access,
+        _ => SpanError::Exclusive,
     }
 }
 

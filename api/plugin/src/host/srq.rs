@@ -1,18 +1,21 @@
 //! Receives that several channels share.
 
-use super::{Device, Object};
+use std::sync::Arc;
+
+use super::inner::Inner;
+use super::object::Object;
+use crate::abi::{PostFlag, RecvRequest, Segment, Status};
 use crate::ops::Ctx;
-use crate::wire::{PostFlag, RecvRequest, Segment, Status};
 
 /// A shared receive queue; closed on drop.
 pub struct Srq {
     object: Object,
-    device: Device,
+    device: Arc<Inner>,
 }
 
 impl Srq {
-    pub(super) fn new(device: Device, ctx: Ctx) -> Srq {
-        let close = device.0.tables.srq.close;
+    pub(super) fn new(device: Arc<Inner>, ctx: Ctx) -> Srq {
+        let close = device.tables.srq.close;
         Srq { object: Object { ctx, close }, device }
     }
 
@@ -24,20 +27,20 @@ impl Srq {
     #[inline]
     pub fn post_recv(&self, flags: PostFlag, token: u64, segments: &[Segment], total: u64) -> Status {
         let request = RecvRequest::new(flags, token, segments, total);
-        // SAFETY: the plugin's own object; the request and its segments live for the call.
-        unsafe { (self.device.0.tables.srq.post_recv)(self.object.ctx, &request) }
+        // SAFETY: `object` keeps the plugin's shared queue open; the request and its segments outlive the call.
+        unsafe { (self.device.tables.srq.post_recv)(self.object.ctx, &request) }
     }
 
     /// Asks for one event when fewer than `limit` receives are left.
     pub fn arm(&self, limit: u32) -> Status {
-        // SAFETY: the plugin's own object.
-        unsafe { (self.device.0.tables.srq.arm)(self.object.ctx, limit) }
+        // SAFETY: `object` keeps the plugin's shared queue open.
+        unsafe { (self.device.tables.srq.arm)(self.object.ctx, limit) }
     }
 
     /// Changes the most receives it holds.
     pub fn resize(&self, depth: u32) -> Status {
-        // SAFETY: the plugin's own object.
-        unsafe { (self.device.0.tables.srq.resize)(self.object.ctx, depth) }
+        // SAFETY: `object` keeps the plugin's shared queue open.
+        unsafe { (self.device.tables.srq.resize)(self.object.ctx, depth) }
     }
 }
 

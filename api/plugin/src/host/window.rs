@@ -1,15 +1,17 @@
 //! Memory windows: keys for a part of registered memory, bound and unbound by requests.
 
-use super::Device;
+use std::sync::Arc;
+
+use super::inner::Inner;
 
 /// A memory window; closed on drop.
 pub struct Window {
-    device: Device,
+    device: Arc<Inner>,
     id: u64,
 }
 
 impl Window {
-    pub(super) fn new(device: Device, id: u64) -> Window {
+    pub(super) fn new(device: Arc<Inner>, id: u64) -> Window {
         Window { device, id }
     }
 

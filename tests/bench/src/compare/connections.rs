@@ -9,11 +9,12 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use dat::{DtoOperation, Ep, Evd, EvdFlags, Event, Ia, Privileges, Pz, Slice};
-use dat_measure::cpu::{self, Place};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use dat_measure::cpu::{self, Placement};
 
+use super::descriptors::many_descriptors;
+use super::figures::{Figures, median};
+use super::points::Test;
 use super::serve::{LENGTH, MOST, attr};
-use super::{Figures, Test, median};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -27,13 +28,6 @@ pub(crate) fn run(quick: bool, cpus: (usize, usize), figures: &mut Figures) {
     if let Err(why) = result {
         figures.miss("dat, many connections", &why);
     }
-}
-
-/// As many descriptors as may be had: a connection has one at least.
-pub(crate) fn many_descriptors() {
-    let most = getrlimit(Resource::Nofile).maximum;
-    // Where that is refused, the connections will say so.
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most });
 }
 
 /// The other process.
@@ -141,13 +135,13 @@ fn measure(
         }
         let size = count as u32;
         if count >= 100 {
-            figures.add((Test::Connect, size), "dat", Place::Unknown, 0.0, median(&times));
+            figures.add((Test::Connect, size), "dat", Placement::Unknown, 0.0, median(&times));
             let sockets = plain(serving, times.len())?;
-            figures.add((Test::Connect, size), "unix socket", Place::Unknown, 0.0, sockets);
+            figures.add((Test::Connect, size), "unix socket", Placement::Unknown, 0.0, sockets);
             let each = (serving.memory()? - memory) / (count - 1) as f64;
-            figures.add((Test::Memory, size), "dat", Place::Unknown, 0.0, each);
+            figures.add((Test::Memory, size), "dat", Placement::Unknown, 0.0, each);
             let each = (self::descriptors() - descriptors) as f64 / (count - 1) as f64;
-            figures.add((Test::Descriptors, size), "dat", Place::Unknown, 0.0, each);
+            figures.add((Test::Descriptors, size), "dat", Placement::Unknown, 0.0, each);
         }
         // Those that were made last take a moment to be idle.
         std::thread::sleep(Duration::from_millis(50));
@@ -161,7 +155,7 @@ fn measure(
                 halves.push(start.elapsed().as_nanos() as f64 / 1000.0);
             }
             let after = probe(cpus);
-            let place = Place::between(before, after);
+            let place = Placement::between(before, after);
             figures.add((Test::EchoAmongIdle, size), "dat", place, before.min(after), median(&halves));
         }
         let start = Instant::now();
@@ -172,7 +166,7 @@ fn measure(
             }
         }
         let each = start.elapsed().as_nanos() as f64 / f64::from(POLLS);
-        figures.add((Test::EmptyPoll, size), "dat", Place::Unknown, 0.0, each);
+        figures.add((Test::EmptyPoll, size), "dat", Placement::Unknown, 0.0, each);
     }
     Ok(())
 }

@@ -3,9 +3,10 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use dat_measure::cpu::Place;
+use dat_measure::cpu::Placement;
 
-use super::{Contender, Point, Test, median};
+use super::figures::median;
+use super::points::{Contender, Point, Test};
 
 pub(crate) struct Memcpy {
     /// One buffer, as `dat` and the others have; otherwise as many as `dat, many buffers`.
@@ -21,7 +22,7 @@ impl Contender for Memcpy {
         matches!(test, Test::WriteBandwidth | Test::ReadBandwidth)
     }
 
-    fn measure(&mut self, (_, size): Point) -> Result<Vec<(Option<Place>, f64)>, String> {
+    fn measure(&mut self, (_, size): Point) -> Result<Vec<(Option<Placement>, f64)>, String> {
         let size = size as usize;
         let slots = if self.one_buffer { 1 } else { ((4 << 20) / size).clamp(1, 64) };
         let (from, mut to) = (vec![1u8; size * slots], vec![2u8; size * slots]);

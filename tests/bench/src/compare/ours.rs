@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use dat_measure::cpu::Place;
+use dat_measure::cpu::Placement;
 use serde_json::Value;
 
-use super::{Contender, Point, Test, programs};
+use super::points::{Contender, Point, Test};
+use super::programs;
 
 pub(crate) struct Dat {
     name: &'static str,
@@ -37,7 +38,7 @@ impl Contender for Dat {
         words(test).is_some() && (self.one_buffer || test.is_bandwidth())
     }
 
-    fn measure(&mut self, (test, size): Point) -> Result<Vec<(Option<Place>, f64)>, String> {
+    fn measure(&mut self, (test, size): Point) -> Result<Vec<(Option<Placement>, f64)>, String> {
         let (name, operation, metric) = words(test).ok_or("no such test")?;
         let mut command = Command::new(&self.program);
         command.args(["--json", "perf", name, "--test", operation, "--metric", metric]);
@@ -56,7 +57,7 @@ impl Contender for Dat {
         let text = programs::output(&mut command, self.cpus.0, self.cpus.0)?;
         let result: Value = serde_json::from_str(&text).map_err(|error| format!("dat perf: {error}"))?;
         let lines = result["results"].as_array().ok_or("dat perf printed no results")?;
-        let places = [Place::Same, Place::Near, Place::Far, Place::Mixed, Place::Unknown];
+        let places = [Placement::Same, Placement::Near, Placement::Far, Placement::Mixed, Placement::Unknown];
         let figures = lines.iter().filter_map(|line| {
             let place = places.into_iter().find(|place| line["place"] == serde_json::json!(place))?;
             Some((Some(place), line["median"].as_f64()?))

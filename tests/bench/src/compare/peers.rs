@@ -2,9 +2,10 @@
 
 use std::process::Command;
 
-use dat_measure::cpu::Place;
+use dat_measure::cpu::Placement;
 
-use super::{Contender, Point, Test, programs};
+use super::points::{Contender, Point, Test};
+use super::programs;
 
 /// `ucx_perftest`.
 pub(crate) struct Ucx {
@@ -65,7 +66,7 @@ impl Contender for Ucx {
         (self.test)(test).is_some() && size <= self.most
     }
 
-    fn measure(&mut self, (test, size): Point) -> Result<Vec<(Option<Place>, f64)>, String> {
+    fn measure(&mut self, (test, size): Point) -> Result<Vec<(Option<Placement>, f64)>, String> {
         if !programs::there("ucx_perftest") {
             return Err("ucx_perftest is not installed (apt-get install ucx-utils)".to_owned());
         }
@@ -136,7 +137,7 @@ impl Contender for Fabric {
         matches!(test, Test::SendLatency | Test::TcpLatency)
     }
 
-    fn measure(&mut self, (test, size): Point) -> Result<Vec<(Option<Place>, f64)>, String> {
+    fn measure(&mut self, (test, size): Point) -> Result<Vec<(Option<Placement>, f64)>, String> {
         if !programs::there("fi_pingpong") {
             return Err("fi_pingpong is not installed (apt-get install libfabric-bin)".to_owned());
         }

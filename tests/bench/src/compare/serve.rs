@@ -1,5 +1,5 @@
-//! The other side of the measurements over many connections: accepts whoever comes, answers each message with one as
-//! long, and ends with its standard input.
+//! The other side of the measurements over many connections: accepts every client, echoes each message, and ends
+//! with its standard input.
 
 use std::collections::HashMap;
 use std::io::{self, Read};
@@ -27,7 +27,7 @@ pub(crate) fn attr() -> EpAttr {
 pub(crate) fn serve(args: &[String]) {
     let cpu = args.first().and_then(|cpu| cpu.parse().ok()).expect("serve CPU");
     cpu::pin(cpu).expect("the processor may be used");
-    super::connections::many_descriptors();
+    super::descriptors::many_descriptors();
     let ia = dat::open("shm0").expect("shm0 opens");
     let pz = ia.pz().expect("a zone");
     let requests = ia.evd_of(1024, EvdFlags::CR | EvdFlags::CONNECTION).expect("a dispatcher");
@@ -38,7 +38,7 @@ pub(crate) fn serve(args: &[String]) {
     let plain = UnixListener::bind(&socket).expect("a socket");
     println!("{} {} {}", ia.address().expect("an address"), psp.conn_qual(), socket.display());
     thread::spawn(move || {
-        // Accepts, and says so with the end of the stream.
+        // Accepts, and closes the stream as the answer.
         for stream in plain.incoming() {
             drop(stream);
         }

@@ -4,10 +4,11 @@
 use std::time::{Duration, Instant};
 
 use dat::{ConnectionKind, Ep, Evd, EvdFlags, Event, Ia, IaBuilder, Privileges, Slice};
-use dat_measure::cpu::{self, Place};
+use dat_measure::cpu::{self, Placement};
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::{Contender, Point, Test, median};
+use super::figures::median;
+use super::points::{Contender, Point, Test};
 
 const ROUNDS: usize = 2000;
 const LIMIT: Duration = Duration::from_secs(10);
@@ -23,7 +24,7 @@ impl Contender for EventFd {
         test == Test::WakeUp
     }
 
-    fn measure(&mut self, _: Point) -> Result<Vec<(Option<Place>, f64)>, String> {
+    fn measure(&mut self, _: Point) -> Result<Vec<(Option<Placement>, f64)>, String> {
         let make = || eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| format!("eventfd: {error}"));
         let (there, back) = (make()?, make()?);
         let one = 1u64.to_ne_bytes();
@@ -68,7 +69,7 @@ impl Contender for Sleepers {
         test == Test::WakeUp
     }
 
-    fn measure(&mut self, _: Point) -> Result<Vec<(Option<Place>, f64)>, String> {
+    fn measure(&mut self, _: Point) -> Result<Vec<(Option<Placement>, f64)>, String> {
         let times = std::thread::scope(|scope| {
             let (tell, hear) = std::sync::mpsc::channel();
             let answering = scope.spawn(move || {

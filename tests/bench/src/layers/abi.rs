@@ -5,8 +5,7 @@ use std::sync::Arc;
 use dat_plugin::host::{Channel, Device, Memory, Plugin, Queue, Remote, SpanTable};
 use dat_plugin::{Access, Completion, Config, ConnectParam, Event, EventKind, Opcode, PostFlag, Segment};
 
-use super::{Layer, channel_attr, until};
-use crate::BATCH;
+use super::layer::{BATCH, Layer, channel_attr, until};
 
 pub(crate) struct Abi {
     channels: [Channel; 2],

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use dat::{Ep, Evd, Event, Ia, Privileges, Slice};
 
-use super::Layer;
-use crate::BATCH;
+use super::layer::{BATCH, Layer};
 
 pub(crate) struct Api {
     sides: [Side; 2],

@@ -8,8 +8,7 @@ use dat_plugin::{
 };
 use dat_shm::Shm;
 
-use super::{Layer, channel_attr, config, until};
-use crate::BATCH;
+use super::layer::{BATCH, Layer, channel_attr, config, until};
 
 type Dev = <Shm as Provider>::Device;
 type Chan = <Dev as Device>::Channel;

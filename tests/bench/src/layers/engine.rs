@@ -7,8 +7,7 @@ use dat_types::{
     RmrTriplet, Timeout,
 };
 
-use super::Layer;
-use crate::BATCH;
+use super::layer::{BATCH, Layer};
 
 pub(crate) struct Engine {
     sides: [Side; 2],

@@ -40,7 +40,7 @@ pub(super) fn shape(r: &mut Random) -> Shape {
         recv_flags: 0x10,
         request_flags: 0x10,
         recvs: 1 + r.below(6) as u32,
-        // Many, and successes nobody is told of may be kept silent.
+        // Many, and successful ones may be suppressed.
         requests: if r.one_in(3) { 32 + r.below(9) as u32 } else { 1 + r.below(6) as u32 },
         recv_iov: 1 + r.below(3) as u32,
         request_iov: 1 + r.below(3) as u32,

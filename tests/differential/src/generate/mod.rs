@@ -90,7 +90,7 @@ struct Writer {
 impl Writer {
     fn add(&mut self, step: Step) -> Answer {
         let answer = self.model.apply(self.steps.len(), &step);
-        // Nobody takes them here.
+        // No receiver takes them here.
         let events = self.model.eps.iter_mut().flat_map(|ep| ep.expected.iter_mut().flat_map(std::mem::take));
         for event in events.collect::<Vec<_>>() {
             if let What::Dto(Completion { shared: Some(shared), .. }) = event.what {
@@ -193,7 +193,7 @@ impl Writer {
             None => self.create(place),
             Some(EpState::Unconnected) => {
                 let side = place / 2;
-                let asked = !self.model.sides[usize::from(side)].asked.is_empty();
+                let pending = !self.model.sides[usize::from(side)].requests.is_empty();
                 let time = Time::Infinite;
                 let neighbour = place ^ 1;
                 let awaited = self.model.sides[usize::from(1 - side)].reserved;
@@ -207,7 +207,7 @@ impl Writer {
                     5.. if awaited.is_some_and(|point| point.listening) => {
                         Step::Connect { place, to: Target::Reserved, data, time, flags: 0, qos: 0 }
                     }
-                    _ if asked => {
+                    _ if pending => {
                         let which = self.r.below(4) as u8;
                         Step::Accept { side, which, place: Some(place), data }
                     }
@@ -225,8 +225,8 @@ impl Writer {
             Some(EpState::PassiveConnectionPending | EpState::TentativeConnectionPending) => {
                 let side = place / 2;
                 let ep = self.model.places[usize::from(place)];
-                let asked = &self.model.sides[usize::from(side)].asked;
-                let which = asked.iter().position(|asked| asked.held == ep).unwrap_or_default() as u8;
+                let pending = &self.model.sides[usize::from(side)].requests;
+                let which = pending.iter().position(|pending| pending.held == ep).unwrap_or_default() as u8;
                 let shape = shape(&mut self.r);
                 match self.r.below(6) {
                     _ if ep.is_some_and(|ep| self.model.eps[ep].open) => {
@@ -272,7 +272,7 @@ impl Writer {
         self.add(step);
         if connects && self.flavour.handoff && self.r.one_in(2) {
             let side = 1 - place / 2;
-            let last = self.model.sides[usize::from(side)].asked.len().saturating_sub(1);
+            let last = self.model.sides[usize::from(side)].requests.len().saturating_sub(1);
             let to = target(&mut self.r);
             self.add(Step::HandOff { side, which: last as u8, to });
         }
@@ -314,11 +314,11 @@ impl Writer {
         }
     }
 
-    /// What becomes of a request at a side, one of which is an endpoint's that waits.
+    /// Steps that answer a request at one adapter.
     fn decision(&mut self, side: u8, data: u16) -> Step {
         let which = self.r.below(4) as u8;
         let meant = self.model.which(side, which);
-        let held = meant.and_then(|meant| self.model.sides[usize::from(side)].asked[meant].held);
+        let held = meant.and_then(|meant| self.model.sides[usize::from(side)].requests[meant].held);
         let open = held.is_some_and(|held| self.model.eps[held].open);
         match self.r.below(12) {
             0 => Step::Reject { side, which, data },

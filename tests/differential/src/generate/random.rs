@@ -1,13 +1,13 @@
-//! Random numbers that can be had again.
+//! Reproducible random numbers.
 
 use crate::program::PLACES;
 
-/// Random numbers that can be had again (splitmix64).
+/// Random numbers that follow from a seed (splitmix64), so that a recorded seed gives the same program in every version.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// Everything follows from `seed`.
+    /// Equal seeds give equal numbers.
     pub fn new(seed: u64) -> Random {
         Random(seed)
     }

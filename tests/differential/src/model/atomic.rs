@@ -1,4 +1,4 @@
-//! Atomic operations (contract section 11, extensions).
+//! Atomic operations (spec: extensions).
 
 use dat_types::ReturnType::{
     InsufficientResources as IR, InvalidParameter as IP, InvalidState as IS, LengthError as LE,
@@ -43,7 +43,7 @@ impl Model {
         if answer != Answer::Success {
             return answer;
         }
-        // The contract counts reads alone; a transport may count these with them.
+        // The specification counts reads alone; a transport may count these with them.
         let peer = it.peer.map(|peer| self.eps[peer].shape.attrs.reads_in);
         if attrs.reads_out == 0 || peer == Some(0) {
             return Answer::LeftOut;

@@ -1,4 +1,4 @@
-//! Connecting: who asks whom, and what becomes of requests (contract section 4).
+//! Connecting, and the life of connection requests (spec: connection).
 
 use dat_types::ConnectionKind::{
     AcceptCompletionError, Established, NonPeerRejected, PeerRejected, TimedOut,
@@ -8,7 +8,7 @@ use dat_types::ReturnType::{
     ConnQualInUse, InvalidHandle as IH, InvalidParameter as IP, InvalidState as IS, ModelNotSupported as MNS,
 };
 
-use super::{Asked, Endpoint, Goal, Model, Reserved, private_data};
+use super::{Endpoint, Goal, Model, PendingRequest, Reserved, private_data};
 use crate::expect::{Answer, Faults};
 use crate::program::{PLACES, Point, TOO_LONG, Target, Time, side_of};
 
@@ -95,7 +95,7 @@ impl Model {
             return Answer::Success;
         };
         let attempt = self.eps[ep].attempt;
-        self.sides[side].asked.push(Asked { from: ep, held, attempt, at: goal, data });
+        self.sides[side].requests.push(PendingRequest { from: ep, held, attempt, at: goal, data });
         self.eps[ep].state = EpState::ActiveConnectionPending;
         if time == Time::Short {
             self.down(ep, &[TimedOut], &[]);
@@ -167,19 +167,19 @@ impl Model {
 
     /// The index of the request a step means.
     pub(crate) fn which(&self, side: u8, which: u8) -> Option<usize> {
-        let count = self.sides[usize::from(side)].asked.len();
+        let count = self.sides[usize::from(side)].requests.len();
         (count > 0).then(|| usize::from(which) % count)
     }
 
-    fn still_asks(&self, asked: Asked) -> bool {
-        let ep = &self.eps[asked.from];
-        ep.alive && ep.attempt == asked.attempt && ep.state == EpState::ActiveConnectionPending
+    fn still_pending(&self, request: PendingRequest) -> bool {
+        let ep = &self.eps[request.from];
+        ep.alive && ep.attempt == request.attempt && ep.state == EpState::ActiveConnectionPending
     }
 
     pub(super) fn accept(&mut self, side: u8, which: u8, place: Option<u8>, data: u16) -> Answer {
         let Some(which) = self.which(side, which) else { return Answer::LeftOut };
         let side = usize::from(side);
-        let held = self.sides[side].asked[which].held;
+        let held = self.sides[side].requests[which].held;
         let ep = match (place, held) {
             (None, Some(held)) => held,
             (None, None) => return Answer::Refused(vec![IH]),
@@ -201,15 +201,15 @@ impl Model {
         if answer != Answer::Success {
             return answer;
         }
-        let asked = self.sides[side].asked.remove(which);
+        let request = self.sides[side].requests.remove(which);
         self.sides[side].decided += 1;
         self.eps[ep].attempt += 1;
         self.eps[ep].goal = None;
-        if !self.still_asks(asked) {
+        if !self.still_pending(request) {
             self.down(ep, &[AcceptCompletionError], &[]);
             return answer;
         }
-        for (one, other, data) in [(ep, asked.from, Vec::new()), (asked.from, ep, private_data(data))] {
+        for (one, other, data) in [(ep, request.from, Vec::new()), (request.from, ep, private_data(data))] {
             self.eps[one].state = EpState::Connected;
             self.eps[one].peer = Some(other);
             self.tell(one, &[Established], data);
@@ -223,11 +223,11 @@ impl Model {
             return Answer::Refused(vec![IP]);
         }
         let side = &mut self.sides[usize::from(side)];
-        let asked = side.asked.remove(which);
+        let request = side.requests.remove(which);
         side.decided += 1;
-        self.let_go(asked);
-        if self.still_asks(asked) {
-            self.down(asked.from, &[PeerRejected], &private_data(data));
+        self.release_endpoint(request);
+        if self.still_pending(request) {
+            self.down(request.from, &[PeerRejected], &private_data(data));
         }
         Answer::Success
     }
@@ -238,16 +238,16 @@ impl Model {
         let side = usize::from(side);
         let goal = self.goal(side, to);
         let Some((_, held)) = self.arrive(goal) else { return Answer::Refused(vec![IP]) };
-        let old = self.sides[side].asked.remove(which);
+        let old = self.sides[side].requests.remove(which);
         self.sides[side].decided += 1;
-        self.let_go(old);
-        self.sides[side].asked.push(Asked { held, at: goal, ..old });
+        self.release_endpoint(old);
+        self.sides[side].requests.push(PendingRequest { held, at: goal, ..old });
         Answer::Success
     }
 
-    /// The endpoint of a request that was decided without one is its owner's again; one that was made for it is gone.
-    fn let_go(&mut self, asked: Asked) {
-        let Some(held) = asked.held else { return };
+    /// After a reject or handoff the endpoint of a reserved service point is free again; a provider-made endpoint ended.
+    fn release_endpoint(&mut self, request: PendingRequest) {
+        let Some(held) = request.held else { return };
         let held = &mut self.eps[held];
         if held.state == EpState::TentativeConnectionPending {
             held.alive = false;
@@ -258,7 +258,8 @@ impl Model {
     }
 
     pub(super) fn adopt(&mut self, side: u8, which: u8, place: u8) -> Answer {
-        let held = self.which(side, which).and_then(|which| self.sides[usize::from(side)].asked[which].held);
+        let held =
+            self.which(side, which).and_then(|which| self.sides[usize::from(side)].requests[which].held);
         let made = held.filter(|held| self.eps[*held].state == EpState::TentativeConnectionPending);
         let Some(made) = made.filter(|_| side_of(place) == usize::from(side)) else { return Answer::LeftOut };
         self.places[usize::from(place)] = Some(made);

@@ -1,4 +1,4 @@
-//! Endpoints and their parameters: what may be created, modified and freed (contract section 5).
+//! Endpoints and their parameters: what may be created, modified and freed (spec: endpoint).
 
 use std::collections::VecDeque;
 
@@ -40,7 +40,7 @@ impl Endpoint {
         }
     }
 
-    /// One that is made for a request (contract section 4.1).
+    /// An endpoint made for a request (spec: service_points).
     pub(super) fn made(side: usize) -> Endpoint {
         let shape = Shape { zone: None, recv: None, request: None, conn: None, attrs: Attrs::default() };
         Endpoint { open: true, ..Endpoint::new(side, EpState::TentativeConnectionPending, shape) }
@@ -53,7 +53,7 @@ impl Model {
         let mut faults = Faults::default();
         let queue = if shared { self.sides[side].queue } else { None };
         if shared && (queue.is_none() || shape.recv.is_none()) {
-            // Where a receive of the queue would complete without a dispatcher is nowhere said.
+            // The specification does not define where such a receive completes without a dispatcher.
             return Answer::LeftOut;
         }
         if let Some(queue) = queue.map(|queue| &self.queues[queue]) {

@@ -1,5 +1,5 @@
-//! The reference model: what each call must return and which events must follow, from the contract's tables. It knows
-//! nothing of channels, queues or threads.
+//! The reference model: what each call must return and which events must follow, from the tables of the specification.
+//! It knows nothing of channels, queues or threads.
 
 mod atomic;
 mod connect;
@@ -61,28 +61,28 @@ pub struct Model {
     pub(crate) limits: Limits,
     pub(crate) eps: Vec<Endpoint>,
     pub(crate) places: [Option<usize>; PLACES],
-    pub(crate) sides: [Side; 2],
+    pub(crate) sides: [AdapterModel; 2],
     pub(crate) queues: Vec<Queue>,
     /// Which step is being made; it is the cookie of what it posts.
     pub(crate) step: usize,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Side {
+pub(crate) struct AdapterModel {
     /// Which public service points do.
     pub(crate) listening: [bool; POINTS],
-    /// How often each has listened: what an endpoint asked once may be another service point now.
+    /// How often each has listened: the target of an endpoint may be another service point now.
     generation: [u32; POINTS],
     pub(crate) reserved: Option<Reserved>,
     /// Undecided requests, in the order of their arrival.
-    pub(crate) asked: Vec<Asked>,
+    pub(crate) requests: Vec<PendingRequest>,
     /// How many were decided.
     pub(crate) decided: usize,
     pub(crate) memory: Memory,
     /// The shared receive queue made last.
     pub(crate) queue: Option<usize>,
     pub(crate) windows: [Window; WINDOWS],
-    /// Queues whose low watermark must be told, one after the other.
+    /// Queues whose low watermark event must come, in this order.
     pub(crate) notices: VecDeque<usize>,
 }
 
@@ -97,7 +97,7 @@ pub(crate) struct Reserved {
     freed: bool,
 }
 
-/// Whom an endpoint asked when it connected.
+/// The target of a connect.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Goal {
     Public {
@@ -114,7 +114,7 @@ pub(crate) enum Goal {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct PendingRequest {
     pub(crate) from: usize,
     /// The endpoint it holds, of a reserved service point.
     pub(crate) held: Option<usize>,
@@ -138,11 +138,11 @@ pub(crate) struct Endpoint {
     pub(crate) open: bool,
     pub(crate) attempt: u32,
     pub(crate) peer: Option<usize>,
-    /// Whom it asked; none: it was asked.
+    /// Whom it request; none: it was request.
     goal: Option<Goal>,
     pub(crate) recvs: VecDeque<Recv>,
     pub(crate) requests: VecDeque<Request>,
-    /// A request succeeded that nobody is told of; until everything is settled it may not have done so yet.
+    /// A suppressed request succeeds. It may be in progress until all streams are settled.
     pub(crate) silent: bool,
     /// What must come, by stream.
     pub(crate) expected: [VecDeque<Expected>; 3],
@@ -151,11 +151,11 @@ pub(crate) struct Endpoint {
 impl Model {
     /// Two adapters that listen, without endpoints.
     pub fn new(limits: Limits) -> Model {
-        let side = |side| Side {
+        let side = |side| AdapterModel {
             listening: [true, false, false],
             generation: [0; POINTS],
             reserved: None,
-            asked: Vec::new(),
+            requests: Vec::new(),
             decided: 0,
             memory: Memory::new(side),
             queue: None,
@@ -277,11 +277,11 @@ impl Model {
         }
     }
 
-    /// What is left to do at the end with reserved service points, whose endpoints cannot be freed.
+    /// Steps at the end that free reserved service points, whose endpoints cannot be freed before.
     pub(crate) fn leftover(&self) -> Option<Step> {
         (0..2u8).find_map(|number| {
             let side = &self.sides[usize::from(number)];
-            let held = side.asked.iter().position(|asked| asked.held.is_some());
+            let held = side.requests.iter().position(|request| request.held.is_some());
             let reserved = side.reserved.is_some_and(|point| point.listening);
             match held {
                 Some(which) => Some(Step::Reject { side: number, which: which as u8, data: 0 }),

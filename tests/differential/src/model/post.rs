@@ -1,4 +1,4 @@
-//! Posts: what each must return, and what waits then (contract section 7).
+//! Posts: what each must return, and what waits then (spec: transfer).
 
 use dat_types::DtoStatus::Flushed;
 use dat_types::ReturnType::{
@@ -116,8 +116,8 @@ impl Model {
             let flushed = Completion::failed(request.cookie, request.operation, &[Flushed]);
             self.complete(ep, Stream::Request, flushed);
         } else {
-            // Whether a success nobody is told of has been, while others wait behind it, cannot be known; it decides
-            // whether a later flush tells of it.
+            // A suppressed success cannot be observed while other requests wait behind it. It decides whether a later
+            // flush reports it.
             let waiting = &self.eps[ep].requests;
             if !waiting.is_empty() && (request.suppressed || waiting.iter().any(|other| other.suppressed)) {
                 return Answer::LeftOut;

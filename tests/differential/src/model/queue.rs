@@ -1,4 +1,4 @@
-//! Shared receive queues (contract section 9).
+//! Shared receive queues (spec: shared_receive).
 
 use dat_types::EpState;
 use dat_types::ReturnType::{
@@ -90,7 +90,7 @@ impl Model {
         answer
     }
 
-    /// What is left in it is dropped without a word.
+    /// The remaining receives are dropped without completions.
     fn queue_free(&mut self, queue: usize) -> Answer {
         if self.eps.iter().any(|ep| ep.alive && ep.queue == Some(queue)) {
             return Answer::Refused(vec![IS]);
@@ -162,7 +162,7 @@ impl Model {
         answer
     }
 
-    /// A message takes a receive, of which only the length is known.
+    /// A message takes a receive. Only its length is known.
     pub(super) fn take_shared(&mut self, queue: usize) -> Option<u64> {
         let it = &mut self.queues[queue];
         if it.available() == 0 {

@@ -1,4 +1,4 @@
-//! Memory windows: binds, and what peers reach through them (contract section 8).
+//! Memory windows: binds, and what peers reach through them (spec: memory).
 
 use dat_types::ReturnType::{
     InsufficientResources as IR, InvalidHandle as IH, InvalidParameter as IP, InvalidState as IS,

@@ -30,7 +30,7 @@ pub struct Patience {
 impl Patience {
     /// For a verdict: nothing takes that long on a busy machine either.
     pub const FULL: Patience = Patience { event: Duration::from_secs(5), call: Duration::from_secs(10) };
-    /// For the many runs that make a failing program short, most of which would wait to the end.
+    /// For the runs that shrink a failing program; most of them would use up the full time limit.
     pub const SHRINKING: Patience =
         Patience { event: Duration::from_millis(1200), call: Duration::from_secs(2) };
 }
@@ -44,7 +44,7 @@ pub struct Subject {
     pub plugin: Plugin,
     /// How to open it.
     pub config: Config,
-    /// Leave out what the driver Soft-RoCE is known to do wrong, whatever the provider says that it has.
+    /// Leave out the known faults of the Soft-RoCE driver, also where the provider reports the feature.
     pub soft_roce: bool,
 }
 
@@ -132,20 +132,20 @@ impl Run<'_> {
             return Err(wrong);
         }
         let code = result.as_ref().err().map(dat_types::Error::kind);
-        let told = match &result {
+        let seen = match &result {
             Ok(()) => "SUCCESS".to_owned(),
             Err(error) => error.to_string(),
         };
         match (&answer, code) {
             (Answer::Success, None) => {}
             (Answer::Refused(codes), Some(code)) if codes.contains(&code) => {}
-            (Answer::Success, _) => return Err(format!("gave {told} instead of SUCCESS")),
-            (Answer::Refused(codes), _) => return Err(format!("gave {told} instead of one of {codes:?}")),
+            (Answer::Success, _) => return Err(format!("gave {seen} instead of SUCCESS")),
+            (Answer::Refused(codes), _) => return Err(format!("gave {seen} instead of one of {codes:?}")),
             (Answer::Lacks(feature, want), Some(code)) if *want == code => {
                 *self.trace.refused.entry(feature).or_insert(0) += 1;
             }
             (Answer::Lacks(feature, code), _) => {
-                return Err(format!("gave {told} instead of {code:?}, though it says it has no {feature}"));
+                return Err(format!("gave {seen} instead of {code:?}, though its attributes lack {feature}"));
             }
             (Answer::LeftOut, _) => {}
         }
@@ -243,7 +243,7 @@ impl Run<'_> {
         Places { ep, dup, side, peer_side, which, queue, cookie: index as u64 }
     }
 
-    /// Frees what is left, one endpoint after the other, and closes gracefully: nothing may be left over.
+    /// Frees the remaining objects and closes gracefully, which proves that no object is left.
     fn finish(mut self) -> Seen<Trace> {
         self.settle()?;
         self.same_memory()?;

@@ -48,9 +48,9 @@ impl Run<'_> {
             return Some(next.map_or_else(low, |(index, next)| format!("at endpoint {index}: {next}")));
         }
         for (side, half) in self.world.sides.iter().enumerate() {
-            let (arrived, asked) = (half.asked.len(), self.model.sides[side].asked.len());
-            if arrived < asked {
-                return Some(format!("{} connection requests at side {side}", asked - arrived));
+            let (arrived, request) = (half.requests.len(), self.model.sides[side].requests.len());
+            if arrived < request {
+                return Some(format!("{} connection requests at side {side}", request - arrived));
             }
         }
         for (index, ep) in self.model.eps.iter().enumerate() {
@@ -73,30 +73,30 @@ impl Run<'_> {
             EventData::RmrBind { rmr, cookie, .. } => self.bound(*rmr, *cookie, evd, event),
             EventData::Connection { ep, .. } => self.matches(*ep, Stream::Connection, evd, event),
             EventData::ConnectionRequest { conn_qual, cr, service_point } => {
-                let number = self.world.sides[side].asked.len();
-                let Some(asked) = self.model.sides[side].asked.get(number).copied() else {
+                let number = self.world.sides[side].requests.len();
+                let Some(request) = self.model.sides[side].requests.get(number).copied() else {
                     return Err(format!("a connection request at side {side} that nobody made"));
                 };
                 let (cr, param) = self.world.arrived(side, *cr).map_err(|error| error.to_string())?;
                 // A new one has been made for it, which is the last of the model's until the next step.
                 if let Some(made) = &param.local_ep
-                    && asked.held == Some(self.world.eps.len())
+                    && request.held == Some(self.world.eps.len())
                 {
                     self.world.eps.push(made.clone());
                 }
                 let half = &mut self.world.sides[side];
-                let (point, port) = half.listens(asked.at);
-                half.asked.push(cr);
+                let (point, port) = half.listens(request.at);
+                half.requests.push(cr);
                 if (*service_point, *conn_qual, param.conn_qual) != (point, port, port) {
-                    return Err(format!("a request for {asked:?} at {service_point:?} on {conn_qual}"));
+                    return Err(format!("a request for {request:?} at {service_point:?} on {conn_qual}"));
                 }
-                if param.private_data[..] != private_data(asked.data)[..] {
-                    return Err(format!("a request for {asked:?} with {:?}", param.private_data));
+                if param.private_data[..] != private_data(request.data)[..] {
+                    return Err(format!("a request for {request:?} with {:?}", param.private_data));
                 }
-                let held = asked.held.and_then(|held| self.world.eps.get(held)).map(dat_engine::Ep::id);
-                match param.local_ep.map(|ep| ep.id()) == held && held.is_some() == asked.held.is_some() {
+                let held = request.held.and_then(|held| self.world.eps.get(held)).map(dat_engine::Ep::id);
+                match param.local_ep.map(|ep| ep.id()) == held && held.is_some() == request.held.is_some() {
                     true => Ok(()),
-                    false => Err(format!("a request for {asked:?} that does not hold {held:?}")),
+                    false => Err(format!("a request for {request:?} that does not hold {held:?}")),
                 }
             }
             EventData::Async { object, reason: AsyncReason::SrqLowWatermark } => {
@@ -120,7 +120,7 @@ impl Run<'_> {
         }
     }
 
-    /// The event of a bind names the window: the endpoint is the one that must tell of this bind next.
+    /// The event of a bind names the window. Its endpoint is where this bind completes next.
     fn bound(&mut self, rmr: ObjectId, cookie: u64, evd: u8, event: &Event) -> Seen {
         let next = |what: &What| matches!(what, What::Dto(next) if next.cookie == cookie && next.operation == DtoOperation::BindMw);
         let requests = |ep: &Endpoint| ep.expected[Stream::Request as usize].front().cloned();

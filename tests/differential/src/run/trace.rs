@@ -3,19 +3,19 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What was observed: the answer of each step, and the events of each endpoint and direction. Choices the contract
+/// What was observed: the answer of each step, and the events of each endpoint and direction. Choices the specification
 /// leaves are not in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trace {
     pub(super) answers: Vec<String>,
     pub(super) events: Vec<[Vec<String>; 3]>,
-    /// Low watermarks that were told.
+    /// Low watermark events.
     pub(super) notices: Vec<String>,
     /// How often a feature was refused that the provider says it lacks.
     pub(super) refused: BTreeMap<&'static str, u64>,
 }
 
-/// A provider does not do what the contract says, or not what another one does.
+/// A provider does not do what the specification says, or not what another one does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disagreement {
     /// Which provider.

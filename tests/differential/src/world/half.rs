@@ -18,7 +18,7 @@ use crate::run::Subject;
 
 /// Room in every dispatcher: more than a program can have outstanding.
 const ROOM: i32 = 512;
-/// Nobody listens here: service points get qualifiers of at least 1024.
+/// No service point listens here: service points get qualifiers of at least 1024.
 pub(super) const NOBODY: u64 = 7;
 /// Qualifiers for reserved service points, outside of what service points are given that take any; how many are tried.
 const RESERVED_PORTS: (u64, u64) = (12_000, 30_000);
@@ -30,7 +30,7 @@ pub(crate) struct Half {
     pub(crate) evds: Vec<dat_engine::Evd>,
     pub(crate) regions: Vec<Lmr>,
     pub(crate) windows: [Option<Window>; WINDOWS],
-    pub(crate) asked: Vec<Cr>,
+    pub(crate) requests: Vec<Cr>,
     pub(super) decided: Vec<Cr>,
     pub(super) psps: [Option<Psp>; POINTS],
     ports: [u64; POINTS],
@@ -85,7 +85,7 @@ impl Half {
             regions.push(lmr);
         }
         let address = (ia.query()?.address, 0).into();
-        let (asked, decided) = (Vec::new(), Vec::new());
+        let (requests, decided) = (Vec::new(), Vec::new());
         let (psps, ports) = (Default::default(), [NOBODY; POINTS]);
         let (rsp, reserved_port) = (None, NOBODY);
         let mut half = Half {
@@ -93,7 +93,7 @@ impl Half {
             evds,
             regions,
             windows: Default::default(),
-            asked,
+            requests,
             decided,
             psps,
             ports,
@@ -148,7 +148,7 @@ impl Half {
         if taken {
             return self.ia.rsp_create(self.ports[0], Some(ep), self.requests()).map(|_| ());
         }
-        // One nobody has; other programs and other processes of the machine may be choosing, too.
+        // A free qualifier. Other programs and processes of the machine may choose at the same time.
         for _ in 0..MANY {
             let port = RESERVED_PORTS.0
                 + u64::from(NEXT_PORT.fetch_add(1, Ordering::Relaxed))
@@ -196,7 +196,7 @@ impl Half {
     /// Frees everything but endpoints, and closes, which only succeeds when nothing is left.
     pub(crate) fn close(mut self) -> std::result::Result<(), String> {
         let ending = |what: &str, result: Result| result.map_err(|error| format!("{what}: {error}"));
-        for cr in self.asked.drain(..) {
+        for cr in self.requests.drain(..) {
             ending("rejecting an undecided request at the end", cr.reject(&[]))?;
         }
         for psp in self.psps.iter_mut().filter_map(Option::take) {

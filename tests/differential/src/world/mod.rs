@@ -125,7 +125,7 @@ impl World {
                 let port = self.sides[usize::from(*side)].port(*to);
                 self.decide(*side, places.which, |cr| cr.handoff(port))
             }
-            // The request said which endpoint it is.
+            // The request names the endpoint.
             Step::Adopt { .. } => Ok(()),
             Step::StopListening { side, point } => {
                 match self.sides[usize::from(*side)].psps[*point as usize].take() {
@@ -276,8 +276,8 @@ impl World {
     fn decide(&mut self, side: u8, which: Option<usize>, call: impl FnOnce(&Cr) -> Result) -> Result {
         let side = &mut self.sides[usize::from(side)];
         let Some(which) = which else { return Ok(()) };
-        call(&side.asked[which])?;
-        let cr = side.asked.remove(which);
+        call(&side.requests[which])?;
+        let cr = side.requests.remove(which);
         side.decided.push(cr);
         Ok(())
     }

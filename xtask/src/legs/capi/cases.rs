@@ -17,9 +17,9 @@ pub struct Case {
 /// How a program is run.
 #[derive(Clone, Copy)]
 pub enum Kind {
-    /// Server and client, told apart by `-h`.
+    /// Server and client; only the client gets `-h`.
     Pair(Ready),
-    /// A client of `dapltest -T S`, which is told to quit afterwards.
+    /// A client of `dapltest -T S`, which gets the command to quit afterwards.
     Served,
     /// One process.
     Alone,
@@ -32,7 +32,7 @@ pub enum Kind {
 pub enum Ready {
     /// It listens on the port at which the programs exchange addresses.
     Port,
-    /// It said so.
+    /// It prints this text.
     Says(&'static str),
 }
 
@@ -47,7 +47,7 @@ pub enum Need {
 }
 
 impl Need {
-    /// What the program says of it.
+    /// The code that the program prints when it is missing.
     pub fn refusal(self) -> &'static str {
         match self {
             Need::LongQualifiers => "DAT_INVALID_PARAMETER",
@@ -114,7 +114,7 @@ pub const COLUMNS: [Column; 4] = [
         name: "libfabric-tcp",
         ia: "ofi-tcp",
         library: "libdat_libfabric.so",
-        params: "fabric = \"tcp\", endpoint = \"msg\", address = \"127.0.0.1\", last_byte_last = \"on\"",
+        params: "fabric = \"tcp\", endpoint = \"msg\", address = \"127.0.0.1\"",
         host: "127.0.0.1",
         lacks: &[Need::Atomics, Need::LongQualifiers],
         place: Place::HereWithLibfabric,
@@ -123,7 +123,7 @@ pub const COLUMNS: [Column; 4] = [
         name: "libfabric-tcp-rdm",
         ia: "ofi-rdm",
         library: "libdat_libfabric.so",
-        params: "fabric = \"tcp;ofi_rxm\", endpoint = \"rdm\", address = \"127.0.0.1\", last_byte_last = \"on\"",
+        params: "fabric = \"tcp;ofi_rxm\", endpoint = \"rdm\", address = \"127.0.0.1\"",
         host: "127.0.0.1",
         lacks: &[Need::LongQualifiers],
         place: Place::HereWithLibfabric,

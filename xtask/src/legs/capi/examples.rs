@@ -5,8 +5,9 @@ use std::path::Path;
 use super::cases::{Column, OWN, Ready};
 use super::field::{Device, Field, check, own};
 use super::process::Started;
+use crate::output;
 use crate::process::Run;
-use crate::{output, root};
+use crate::root::root;
 
 /// Builds the C tests that are programs for any provider, into the layout.
 pub fn build_own(library: &Path) -> Result<(), String> {
@@ -57,7 +58,7 @@ fn flags(library: &Path) -> Result<Vec<String>, String> {
         Ok(line) => line,
         Err(why) => {
             let why = why.lines().next().unwrap_or_default();
-            output::line(&format!("pkg-config: {why}; its file is read instead"));
+            output::stdout_line(&format!("pkg-config: {why}; its file is read instead"));
             by_hand(&folder.join("dat2.pc"))?
         }
     };

@@ -14,7 +14,7 @@ const DEADLINE: Duration = Duration::from_secs(60);
 /// How long a server may take until it is ready.
 const GETTING_READY: Duration = Duration::from_secs(10);
 
-/// Between ready and quite ready: some programs say it a little early.
+/// Wait after a server reports that it is ready: some programs report it too early.
 const GRACE: Duration = Duration::from_millis(30);
 
 /// How long a server may take when its client has gone.
@@ -30,7 +30,7 @@ const UNWANTED: [&str; 5] = ["FAILED", "Result: FAIL", "Test Error", "unexpected
 pub enum Passed {
     /// It did what it does; with a remark, or an empty one.
     Done(String),
-    /// It was told that there is no such thing, and ended in order.
+    /// The provider refused it, and the program ended in order.
     Refused(Need),
 }
 
@@ -276,7 +276,7 @@ pub fn check(who: &str, output: &Output, wanted: &[&str]) -> Result<(), String> 
     }
 }
 
-/// Whether somebody listens on this TCP port, in this network name space.
+/// Whether a process listens on this TCP port, in this network name space.
 fn listens(port: u16) -> bool {
     const LISTEN: &str = "0A";
     let table = fs::read_to_string("/proc/net/tcp").unwrap_or_default();

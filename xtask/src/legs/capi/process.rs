@@ -1,4 +1,4 @@
-//! A program under way: its output goes to a file, so that nobody has to read along.
+//! A running program. Its output goes to a file, so that a full pipe never stops it.
 
 use std::fs;
 use std::process::{Child, Command, Stdio};
@@ -32,7 +32,7 @@ impl Started {
         Ok(Started { child, file })
     }
 
-    /// What it printed so far.
+    /// Its output until now.
     pub fn said(&self) -> String {
         let bytes = fs::read(self.file.path()).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
@@ -61,7 +61,7 @@ impl Started {
 
 impl Drop for Started {
     fn drop(&mut self) {
-        // Both do nothing for one that has ended.
+        // Both do nothing for a program that has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

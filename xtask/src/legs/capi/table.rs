@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use super::cases::{CASES, COLUMNS};
 use super::field::Passed;
 use crate::cargo::target_dir;
-use crate::root;
+use crate::markdown::between;
+use crate::root::root;
 
 /// Where the table is kept in the repository, and between which marks.
 const SAVED: &str = "docs/c-library.md";
@@ -121,7 +122,7 @@ pub fn report_of(folder: &Path, name: &str) -> PathBuf {
     folder.join(format!("{name}.json"))
 }
 
-/// The table of all reports there are. A column without one says so.
+/// The table of all reports. A column without a report shows NOT RUN.
 pub fn page(folder: &Path) -> String {
     let columns: Vec<(&str, Option<Results>)> = COLUMNS
         .iter()
@@ -162,14 +163,7 @@ fn render(columns: &[(&str, Option<Results>)]) -> String {
 pub fn save(page: &str) -> Result<(), String> {
     let file = root().join(SAVED);
     let text = fs::read_to_string(&file).map_err(|error| format!("{SAVED}: {error}"))?;
-    fs::write(&file, between_marks(&text, page)?).map_err(|error| format!("{SAVED}: {error}"))
-}
-
-fn between_marks(text: &str, page: &str) -> Result<String, String> {
-    let missing = || format!("{SAVED} has no {:?} and {:?}", MARKS[0], MARKS[1]);
-    let (before, rest) = text.split_once(MARKS[0]).ok_or_else(missing)?;
-    let (_, after) = rest.split_once(MARKS[1]).ok_or_else(missing)?;
-    Ok(format!("{before}{}{page}{}{after}", MARKS[0], MARKS[1]))
+    fs::write(&file, between(&text, SAVED, MARKS, page)?).map_err(|error| format!("{SAVED}: {error}"))
 }
 
 #[cfg(test)]

@@ -8,8 +8,7 @@ use std::ptr::{null, null_mut};
 use dat_types::{LmrTriplet, Privileges};
 use libloading::{Library, Symbol};
 
-use crate::BATCH;
-use crate::layers::Layer;
+use crate::layers::{BATCH, Layer};
 
 type Handle = *mut c_void;
 type Return = u32;

@@ -10,8 +10,7 @@ use libfabric_sys::consts::*;
 use libfabric_sys::inline::*;
 use libfabric_sys::types::*;
 
-use crate::BATCH;
-use crate::layers::Layer;
+use crate::layers::{BATCH, Layer};
 
 pub(crate) struct Fabric {
     endpoints: [*mut fid_ep; 2],

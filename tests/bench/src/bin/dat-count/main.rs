@@ -27,10 +27,7 @@ use dat::IaBuilder;
 use dat_plugin::Config;
 use dat_plugin::host::Plugin;
 
-use layers::Layer;
-
-/// Messages a round; fits every queue and the provider's default ring.
-pub(crate) const BATCH: usize = 64;
+use layers::{BATCH, Layer};
 
 /// Rounds of the shorter count. Many, because some work is done once in several rounds.
 const ROUNDS: usize = 128;
@@ -50,11 +47,10 @@ const PHASES: [(&str, Phase); 6] = [
 const POST_RECV: &str = "post_recv";
 const RECV_COMPLETION: &str = "recv_completion";
 
-/// How long the ends of a provider that has news for its peer are given to tell them: more than it waits for a message
-/// that could carry them.
+/// Time for a provider to send pending control messages: more than it waits for a message that could carry them.
 const LULL: Duration = Duration::from_micros(200);
 
-/// One poll in at most so many looks after what could wait.
+/// Polls after which a provider has done its deferred work at least once.
 const SELDOM: usize = 8;
 
 /// Counts the providers named, whose libraries are in a folder.
@@ -123,9 +119,9 @@ fn names(folder: &Path, providers: &[String]) -> tempfile::NamedTempFile {
 }
 
 fn count(provider: &str, layer: &mut dyn Layer) {
-    // libfabric's receives are told to the peer, and messages taken, when there is time.
+    // libfabric announces receives to the peer, and takes messages, in idle polls.
     let lulls = provider == "libfabric";
-    // Memory is touched, locks have found their favourites, rings have gone round.
+    // Memory is touched, locks have their bias owners, rings have gone round.
     rounds(layer, ROUNDS, None, lulls);
     for (number, (phase, _)) in PHASES.iter().enumerate() {
         for rounds_counted in [ROUNDS, 2 * ROUNDS] {
@@ -159,10 +155,10 @@ fn rounds(layer: &mut dyn Layer, rounds: usize, counted: Option<usize>, lulls: b
     }
 }
 
-/// Lets ends that have nothing to find tell each other their news.
+/// Polls both idle ends until their control messages have been exchanged.
 fn lull(layer: &mut dyn Layer, ends: &[usize]) {
     let mut poll_all = || ends.iter().for_each(|side| layer.idle(*side));
-    // The first poll sees that there is news, one of some after the time tells them, one after that hears.
+    // The first poll notices pending control messages, a later one sends them, and one after that receives them.
     poll_all();
     let end = Instant::now() + LULL;
     while Instant::now() < end {

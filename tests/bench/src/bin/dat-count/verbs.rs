@@ -6,8 +6,7 @@ use std::ptr::null_mut;
 
 use rdma_sys::verbs::*;
 
-use crate::BATCH;
-use crate::layers::Layer;
+use crate::layers::{BATCH, Layer};
 
 pub(crate) struct Verbs {
     pairs: [*mut ibv_qp; 2],

@@ -1,0 +1,4 @@
+//! Event dispatchers and notification objects.
+
+pub(crate) mod dispatchers;
+pub(crate) mod notification;

@@ -1,0 +1,4 @@
+//! Memory regions and windows.
+
+pub(crate) mod regions;
+pub(crate) mod windows;
