@@ -6,6 +6,8 @@ job=/run/dat-vm
 stty -F /dev/ttyS1 raw -echo
 ulimit -l unlimited
 hostname dat-vm
+# Programs look up their own host, as mpiexec does. The file is the overlay's.
+echo '127.0.0.1 dat-vm' >> /etc/hosts
 ip link set lo up
 for n in 0 1; do
     ip link add "d$n" type dummy

@@ -40,7 +40,7 @@ struct Command {
 /// The options of a command that takes any arguments.
 const ANY: &[&str] = &["COMMAND..."];
 
-const COMMANDS: [Command; 24] = [
+const COMMANDS: [Command; 25] = [
     Command {
         name: "demo",
         options: &[],
@@ -185,9 +185,20 @@ const COMMANDS: [Command; 24] = [
     },
     Command {
         name: "mpi",
-        options: &["--speed"],
-        about: "Intel MPI over the C library, each byte verified; --speed prints its latency and bandwidth",
-        run: |options| if options.is_empty() { legs::mpi::run() } else { legs::mpi::speed() },
+        options: &["--rdma", "--speed", "--save"],
+        about: "Intel MPI over the C library, each byte verified; --rdma on an RDMA device; --speed prints its latency and \
+                bandwidth, with --save into docs/",
+        run: |options| match (has(options, "--rdma"), has(options, "--speed")) {
+            (true, _) => legs::mpi::rdma(),
+            (_, true) => legs::mpi::speed(has(options, "--save")),
+            _ => legs::mpi::run(),
+        },
+    },
+    Command {
+        name: "mpi-device",
+        options: &["FOLDER"],
+        about: "the MPI on the RDMA device DAT_TEST_IBVERBS names, in this process: what mpi --rdma starts",
+        run: legs::mpi::device,
     },
     Command {
         name: "two-hosts",

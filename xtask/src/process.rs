@@ -97,6 +97,7 @@ impl Run {
 
     /// The same, with each line of its standard output handed to `look` as well.
     pub fn lines(self, mut look: impl FnMut(&str)) -> Result<(), String> {
+        self.show();
         self.each(|is_stdout, line| {
             if is_stdout {
                 output::stdout_line(line);
@@ -107,9 +108,23 @@ impl Run {
         })
     }
 
+    /// Runs it silently. Gives what it printed on both streams, in the order of arrival, and how it ended: what a
+    /// program said before its deadline shows where it stopped.
+    pub fn transcript(self) -> (String, Result<(), String>) {
+        let mut text = String::new();
+        let ended = self.each(|_, line| {
+            text.push_str(line);
+            text.push('\n');
+        });
+        (text, ended)
+    }
+
+    fn show(&self) {
+        output::stdout_line(&format!("$ {}", self.shown));
+    }
+
     /// Runs it and hands on each line, and whether it is one of its standard output.
     fn each(mut self, mut take: impl FnMut(bool, &str)) -> Result<(), String> {
-        output::stdout_line(&format!("$ {}", self.shown));
         let mut child = self.start(Stdio::piped(), Stdio::piped())?;
         let (sender, printed) = mpsc::channel();
         forward(child.stdout.take(), true, sender.clone());
@@ -150,6 +165,7 @@ impl Run {
     /// Runs it, its error output shown as it comes, and returns its standard output.
     pub fn output_shown(self) -> Result<String, String> {
         let mut text = String::new();
+        self.show();
         self.each(|is_stdout, line| {
             if is_stdout {
                 text.push_str(line);

@@ -8,7 +8,7 @@ use crate::output::Log;
 use crate::{bench, deps, legs, output};
 
 /// The steps of CI. Quick ones come first, so that a small mistake shows early.
-const LEGS: [Leg; 30] = [
+const LEGS: [Leg; 31] = [
     Leg { name: "set-up", when: Quick, run: set_up },
     Leg { name: "format", when: Quick, run: legs::checks::format },
     Leg { name: "dependencies", when: Quick, run: || deps::run(&[]) },
@@ -31,11 +31,12 @@ const LEGS: [Leg; 30] = [
     Leg { name: "thread sanitizer", when: Full, run: legs::sanitizers::thread },
     Leg { name: "address sanitizer", when: All, run: legs::sanitizers::address },
     Leg { name: "libfabric", when: Full, run: legs::libfabric::run },
-    Leg { name: "MPI", when: All, run: legs::mpi::run },
+    Leg { name: "MPI", when: Full, run: legs::mpi::run },
     Leg { name: "two hosts", when: Full, run: legs::two_hosts::run },
     Leg { name: "libfabric faults", when: Full, run: legs::faults::over_libfabric },
     Leg { name: "rdma", when: Full, run: legs::rdma::run },
     Leg { name: "uDAPL on RDMA", when: Full, run: legs::capi::rdma },
+    Leg { name: "MPI on RDMA", when: Full, run: legs::mpi::rdma },
     Leg { name: "instructions", when: Full, run: || legs::instructions::run(false) },
     Leg { name: "bench smoke", when: Full, run: bench::smoke },
     Leg { name: "matrix", when: Full, run: || legs::matrix::run(false) },

@@ -1,0 +1,167 @@
+//! A real MPI over the C library: Intel MPI 2018, unmodified, in six modes over each provider that is here, with two
+//! ranks and with four. `tests/mpi/check.c` verifies each byte. The MPI is a package of the Python index; without it the
+//! leg is NOT RUN.
+
+mod setup;
+mod speed;
+
+use std::path::Path;
+
+use crate::leg::{Outcome, Report};
+use crate::output;
+use crate::process::Run;
+use crate::vm::{Machine, Trouble};
+use setup::Setup;
+
+pub use speed::run as speed;
+
+/// A name that the MPI opens, and whether it needs libfabric.
+const NAMES: [(&str, bool); 3] = [("shm0", false), ("ofi-tcp", true), ("ofi-rdm", true)];
+
+/// The name over an RDMA device.
+const RDMA: &str = "ibverbs0";
+
+/// Ways in which the MPI uses uDAPL, with the settings that choose them.
+const MODES: [(&str, &[(&str, &str)]); 6] = [
+    ("default", &[]),
+    ("rendezvous from 8 KiB", &[("I_MPI_DAPL_DIRECT_COPY_THRESHOLD", "8192")]),
+    ("rendezvous by write", &[("I_MPI_DAPL_RDMA_RNDV_WRITE", "1")]),
+    (
+        "immediate data",
+        &[
+            ("I_MPI_DAPL_RDMA_WRITE_IMM", "1"),
+            ("I_MPI_DAPL_SCALABLE_PROGRESS", "1"),
+            ("I_MPI_DAPL_EVD_POLLING", "1"),
+        ],
+    ),
+    ("polled dispatcher", &[("I_MPI_DAPL_EVD_POLLING", "enable")]),
+    ("waiting", &[("I_MPI_WAIT_MODE", "enable")]),
+];
+
+/// After so many failed runs the rest is left out: each may take its whole deadline.
+const ENOUGH: usize = 2;
+
+/// Lines of a failed run that are shown.
+const SHOWN: usize = 30;
+
+/// Seconds for all modes in the emulated machine.
+const EMULATED: u64 = 900;
+
+/// All modes over all names, with two ranks and four.
+pub fn run() -> Report {
+    let setup = match Setup::new()? {
+        Ok(setup) => setup,
+        Err(why) => return Ok(Outcome::not_run(why)),
+    };
+    let mut runs = Runs::default();
+    for (name, needs_libfabric) in NAMES {
+        match needs_libfabric && !has_libfabric() {
+            true => runs.words.push(format!("{name} NOT RUN: libfabric is not installed")),
+            false => runs.over(&setup, name, &[2, 4]),
+        }
+    }
+    runs.report()
+}
+
+/// All modes with two ranks over an RDMA device: in the emulated machine, or here on the device that `DAT_TEST_IBVERBS`
+/// names. The machine sees this one's files, so nothing is copied there.
+pub fn rdma() -> Report {
+    let setup = match Setup::new()? {
+        Ok(setup) => setup,
+        Err(why) => return Ok(Outcome::not_run(why)),
+    };
+    if let Ok(device) = std::env::var("DAT_TEST_IBVERBS") {
+        return on_device(&setup.with_device(&device)?);
+    }
+    let own = std::env::current_exe().map_err(|error| format!("this program's own path: {error}"))?;
+    let quoted = |path: &Path| format!("'{}'", path.display());
+    let command = format!("{} mpi-device {}", quoted(&own), quoted(setup.folder()));
+    let environment = vec![("DAT_TEST_IBVERBS".to_owned(), "rxe0".to_owned())];
+    let ended = match (Machine { environment, deadline: EMULATED, ..Machine::default() }).run(&command) {
+        Ok(ended) => ended,
+        Err(Trouble::Unavailable(why)) => return Ok(Outcome::not_run(why)),
+        Err(Trouble::Failed(why)) => return Err(why),
+    };
+    let last = ended.output.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
+    match ended.status {
+        0 => Ok(Outcome::passed(format!(
+            "Soft-RoCE, emulated: {}",
+            last.trim_start_matches("xtask mpi-device: ")
+        ))),
+        status => Err(format!("in the emulated machine, exit status {status}:\n{}", ending(&ended.output))),
+    }
+}
+
+/// What [`rdma`] starts where the device is: the folder of a finished set-up.
+pub fn device(arguments: &[String]) -> Report {
+    let [folder] = arguments else { return Err("give the folder of the set-up".to_owned()) };
+    let device =
+        std::env::var("DAT_TEST_IBVERBS").map_err(|_| "DAT_TEST_IBVERBS names no device".to_owned())?;
+    on_device(&Setup::in_folder(Path::new(folder))?.with_device(&device)?)
+}
+
+fn on_device(setup: &Setup) -> Report {
+    let mut runs = Runs::default();
+    runs.over(setup, RDMA, &[2]);
+    runs.report()
+}
+
+/// Whether libfabric is installed here.
+fn has_libfabric() -> bool {
+    Run::new("fi_info").args(["--version"]).works()
+}
+
+/// The last lines.
+fn ending(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(SHOWN)..].join("\n")
+}
+
+/// Runs that were made.
+#[derive(Default)]
+struct Runs {
+    words: Vec<String>,
+    failures: Vec<String>,
+}
+
+impl Runs {
+    /// All modes over one name.
+    fn over(&mut self, setup: &Setup, name: &str, ranks: &[u32]) {
+        let (mut passed, all) = (0, ranks.len() * MODES.len());
+        let runs = ranks.iter().flat_map(|ranks| MODES.map(|mode| (*ranks, mode)));
+        for (ranks, (mode, settings)) in runs {
+            if self.failures.len() >= ENOUGH {
+                break;
+            }
+            let shown = format!("{name}, {ranks} ranks, {mode}");
+            match checks(setup, name, ranks, settings) {
+                Ok(words) => {
+                    passed += 1;
+                    output::stdout_line(&format!("{shown}: {words}"));
+                }
+                Err(why) => self.failures.push(format!("{shown}: {why}")),
+            }
+        }
+        self.words.push(format!("{name} {passed} of {all} runs"));
+    }
+
+    fn report(self) -> Report {
+        let words = self.words.join("; ");
+        match self.failures.is_empty() {
+            true => Ok(Outcome::passed(words)),
+            false => Err(format!("{words}; first failures:\n{}", self.failures.join("\n"))),
+        }
+    }
+}
+
+/// One run of all checks; gives the line that counts them.
+fn checks(setup: &Setup, name: &str, ranks: u32, settings: &[(&str, &str)]) -> Result<String, String> {
+    let most = if ranks == 2 { "4194304" } else { "65536" };
+    let text = setup.start(Some(name), ranks, settings, most)?;
+    let counted = text.lines().find(|line| line.starts_with("checks: ") && line.ends_with(" ok, 0 failed"));
+    match (counted, text.contains("dapl data transfer mode")) {
+        (None, _) => Err(format!("not all checks passed:\n{}", ending(&text))),
+        (_, false) => Err(format!("it did not use uDAPL:\n{}", ending(&text))),
+        (Some(counted), true) => Ok(counted.to_owned()),
+    }
+}
