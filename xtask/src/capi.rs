@@ -1,7 +1,6 @@
 //! `cargo xtask capi`: the C library as it is installed: `target/capi/{lib,include}`, and its pkg-config file.
 //!
-//! The headers are those of uDAPL 2.0, copied from Debian's `libdapl-dev` together with their licence (BSD, CPL or GPL,
-//! at the receiver's choice); the project keeps no copy of its own, so that there is nothing to drift.
+//! The headers are those of `api/capi/include`.
 
 use std::fs;
 use std::io;
@@ -9,10 +8,10 @@ use std::path::{Path, PathBuf};
 
 use crate::cargo::{cargo, target_dir};
 use crate::leg::{Outcome, Report};
+use crate::root::root;
 
-/// Where libdapl-dev puts the headers and their licence.
-const HEADERS: &str = "/usr/include/dat2";
-const LICENCE: &str = "/usr/share/doc/libdapl-dev/copyright";
+/// The headers in the repository.
+const HEADERS: &str = "api/capi/include/dat2";
 
 const LIBRARY: &str = "libdat2.so.2.0.0";
 const PLUGINS: [(&str, &str); 4] = [
@@ -30,9 +29,6 @@ pub fn run() -> Report {
 
 /// The same; gives the folder.
 pub fn lay_out() -> Result<PathBuf, String> {
-    if !Path::new(HEADERS).exists() {
-        return Err(format!("{HEADERS} is missing; install libdapl-dev"));
-    }
     let packages = ["dat-capi"].into_iter().chain(PLUGINS.iter().map(|(package, _)| *package));
     cargo()
         .args(["build", "--release"])
@@ -61,11 +57,10 @@ fn fill(built: &Path, folder: &Path) -> io::Result<()> {
     for (_, file) in PLUGINS {
         fs::copy(built.join(file), plugins.join(file))?;
     }
-    for entry in fs::read_dir(HEADERS)? {
+    for entry in fs::read_dir(root().join(HEADERS))? {
         let entry = entry?;
         fs::copy(entry.path(), include.join(entry.file_name()))?;
     }
-    fs::copy(LICENCE, include.join("COPYRIGHT"))?;
     fs::write(pkgconfig.join("dat2.pc"), pkg_config(folder))
 }
 

@@ -75,8 +75,19 @@ pub fn to_build() -> Result<(), String> {
 
 fn install(needs: &[Need]) -> Report {
     let missing: Vec<&Need> = needs.iter().filter(|need| !need.get.is_there()).collect();
+    let absent = || -> Vec<&str> {
+        needs
+            .iter()
+            .flat_map(|need| need.get.packages())
+            .copied()
+            .filter(|package| is_absent(package))
+            .collect()
+    };
     if missing.is_empty() {
-        return Ok(Outcome::passed("nothing to install"));
+        return Ok(Outcome::passed(match absent().as_slice() {
+            [] => "nothing to install".to_owned(),
+            absent => format!("nothing to install; this distribution has no {}", absent.join(", ")),
+        }));
     }
     let allowed = std::env::var(NO_INSTALL).map_or(true, |value| value == "0");
     output::show(&match allowed {
@@ -87,11 +98,11 @@ fn install(needs: &[Need]) -> Report {
         output::show(&format!("  {:<60} for {}", need.get.command(), need.what));
     }
     let (mut installed, mut left) = (Vec::new(), Vec::new());
-    let packages: Vec<&str> = missing.iter().flat_map(|need| need.get.packages()).copied().collect();
-    if allowed && !packages.is_empty() {
-        report(apt(&packages));
+    let wanted = || missing.iter().flat_map(|need| need.get.packages()).copied();
+    if allowed && wanted().next().is_some() {
+        report(apt(wanted));
     }
-    for need in missing {
+    for need in &missing {
         if let (true, Some(rustup)) = (allowed, need.get.rustup()) {
             report(rustup.run());
         }
@@ -104,7 +115,8 @@ fn install(needs: &[Need]) -> Report {
         }
     }
     let mut words = Vec::new();
-    for (what, list) in [("installed for", installed), ("missing for", left)] {
+    let lists = [("installed for", installed), ("missing for", left), ("this distribution has no", absent())];
+    for (what, list) in lists {
         if !list.is_empty() {
             words.push(format!("{what} {}", list.join(", ")));
         }
@@ -123,9 +135,7 @@ impl Get {
     fn is_there(self) -> bool {
         match self {
             Get::Program(check, _) => Run::new(check[0]).args(&check[1..]).works(),
-            Get::Apt(packages) => {
-                packages.iter().all(|package| Run::new("dpkg").args(["-s", *package]).works())
-            }
+            Get::Apt(packages) => packages.iter().all(|package| is_installed(package) || is_absent(package)),
             Get::Component(_, command) => Run::new("cargo").args([command, "--version"]).works(),
             Get::Nightly(components) => {
                 !nightly().args(["--version"]).works() || components.iter().all(|name| has_nightly(name))
@@ -172,8 +182,21 @@ pub fn has_nightly(component: &str) -> bool {
     nightly().args([component, "--version"]).works()
 }
 
-fn apt(packages: &[&str]) -> Result<(), String> {
-    let by_hand = format!("apt-get install {}", packages.join(" "));
+fn is_installed(package: &str) -> bool {
+    Run::new("dpkg").args(["-s", package]).works()
+}
+
+/// Whether the distribution lacks a package: its lists are here, and do not have it. Debian 13 has no `libdapl-dev`.
+fn is_absent(package: &str) -> bool {
+    let listed = |name: &str| {
+        Run::new("apt-cache").args(["madison", name]).output().is_ok_and(|lines| !lines.trim().is_empty())
+    };
+    !is_installed(package) && !listed(package) && listed("libc6")
+}
+
+/// Installs packages; those that the distribution lacks are left out, because apt would then install none.
+fn apt<'a, I: Iterator<Item = &'a str>>(packages: impl Fn() -> I) -> Result<(), String> {
+    let by_hand = format!("apt-get install {}", packages().collect::<Vec<_>>().join(" "));
     let root = rustix::process::geteuid().is_root();
     if !root && !Run::new("sudo").args(["-n", "true"]).works() {
         return Err(format!("neither root nor sudo without a password; run `{by_hand}` as root"));
@@ -183,7 +206,8 @@ fn apt(packages: &[&str]) -> Result<(), String> {
         false => Run::new("sudo").args(["-n"]).args(command),
     };
     as_root(&["apt-get", "update"]).run()?;
-    as_root(&[&["apt-get", "install", "-y", "--no-install-recommends"], packages].concat()).run()
+    let had: Vec<&str> = packages().filter(|package| !is_absent(package)).collect();
+    as_root(&[&["apt-get", "install", "-y", "--no-install-recommends"], had.as_slice()].concat()).run()
 }
 
 #[cfg(test)]
@@ -197,5 +221,17 @@ mod tests {
             assert!(command.contains("install ") || command.contains("add "), "{}: {command}", need.what);
             assert!(need.get.rustup().is_some() == need.get.packages().is_empty(), "{}: one way", need.what);
         }
+    }
+
+    #[test]
+    fn a_package_that_no_distribution_has_is_not_asked_for_again() {
+        // Without lists of packages nothing is known to be absent, and there is nothing to test.
+        let lists = Run::new("apt-cache").args(["madison", "libc6"]).output().unwrap_or_default();
+        if lists.trim().is_empty() {
+            println!("NOT RUN: there are no lists of packages here (apt-get update)");
+            return;
+        }
+        let get = Get::Apt(&["libc6", "there-is-no-such-package"]);
+        assert!(get.is_there() && is_absent("there-is-no-such-package") && !is_absent("libc6"));
     }
 }

@@ -1,4 +1,5 @@
-//! Sizes, offsets and values, compared with what a C compiler makes of the public headers (Debian's `libdapl-dev`).
+//! Sizes, offsets and values, compared with what a C compiler makes of the headers in `include`. `tests/headers` compares
+//! these with Debian's.
 
 use std::fmt::Write as _;
 use std::mem::offset_of;
@@ -28,6 +29,8 @@ fn expectations() -> Vec<(String, u64)> {
             adapter_name,
             vendor_name,
             hardware_version_major,
+            hardware_version_minor,
+            firmware_version_major,
             firmware_version_minor,
             ia_address_ptr,
             max_eps,
@@ -277,15 +280,9 @@ fn values() -> Vec<(String, u64)> {
 
 #[test]
 fn every_layout_and_value_is_what_c_says() {
-    if !std::path::Path::new("/usr/include/dat2/udat.h").exists() {
-        assert!(std::env::var_os("DAT_REQUIRE_UDAPL").is_none(), "no public headers; install libdapl-dev");
-        println!("NOT RUN: for want of the public headers (libdapl-dev)");
-        return;
-    }
     let expectations = expectations();
     let mut source = String::from(
-        "#include <stddef.h>\n#include <stdint.h>\n#include <stdarg.h>\n#include <netinet/in.h>\n\
-         #include <dat2/udat.h>\n#include <dat2/dat_registry.h>\n#include <dat2/dat_ib_extensions.h>\n\
+        "#include <dat2/udat.h>\n#include <dat2/dat_registry.h>\n#include <dat2/dat_ib_extensions.h>\n\
          int main(void) {\n",
     );
     for (expression, _) in &expectations {
@@ -295,10 +292,15 @@ fn every_layout_and_value_is_what_c_says() {
     let folder = tempfile::tempdir().expect("a folder");
     let (file, program) = (folder.path().join("layout.c"), folder.path().join("layout"));
     std::fs::write(&file, source).expect("written");
-    let built = Command::new("cc").arg(&file).arg("-o").arg(&program).args(["-ldat2"]).output();
+    let built = Command::new("cc")
+        .args(["-I", concat!(env!("CARGO_MANIFEST_DIR"), "/include")])
+        .arg(&file)
+        .arg("-o")
+        .arg(&program)
+        .output();
     let built = built.expect("a C compiler named cc; install gcc");
     let complaint = String::from_utf8_lossy(&built.stderr);
-    assert!(built.status.success(), "the public headers are needed: install libdapl-dev\n{complaint}");
+    assert!(built.status.success(), "{complaint}");
     let printed = Command::new(&program).output().expect("runs");
     let answers: Vec<u64> = String::from_utf8_lossy(&printed.stdout)
         .lines()

@@ -64,12 +64,21 @@ impl Field<'_> {
         Ok(Field { library: library.to_owned(), place, column, host, scale: device.scale })
     }
 
-    /// Runs one case.
-    pub fn run(&self, case: &Case) -> Result<Passed, String> {
-        let program = match case.kind {
+    /// Why a case cannot be run here.
+    pub fn missing(&self, case: &Case) -> Option<String> {
+        (!self.program(case).exists()).then(|| "dapl2-utils is not installed".to_owned())
+    }
+
+    fn program(&self, case: &Case) -> PathBuf {
+        match case.kind {
             Kind::Own => own(&self.library, case.program),
             _ => Path::new("/usr/bin").join(case.program),
-        };
+        }
+    }
+
+    /// Runs one case.
+    pub fn run(&self, case: &Case) -> Result<Passed, String> {
+        let program = self.program(case);
         if let Some(need) = self.column.lacks(case.needs) {
             let mut command = match case.kind {
                 Kind::Alone => self.alone(&program, case),

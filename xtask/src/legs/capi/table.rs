@@ -21,6 +21,8 @@ const MARKS: [&str; 2] = ["<!-- programs -->\n", "<!-- end of programs -->"];
 pub enum Verdict {
     Passed(String),
     Refused(String),
+    /// It is not installed.
+    NotRun(String),
     Failed(String),
 }
 
@@ -41,6 +43,7 @@ impl Verdict {
             Verdict::Passed(note) if note.is_empty() => "passed".to_owned(),
             Verdict::Passed(note) => format!("passed, {note}"),
             Verdict::Refused(why) => format!("refused: {why}"),
+            Verdict::NotRun(why) => format!("NOT RUN: {why}"),
             Verdict::Failed(message) => format!("FAILED: {message}"),
         }
     }
@@ -49,6 +52,7 @@ impl Verdict {
         let (verdict, note) = match self {
             Verdict::Passed(note) => ("passed", note),
             Verdict::Refused(note) => ("refused", note),
+            Verdict::NotRun(note) => ("not run", note),
             Verdict::Failed(note) => ("failed", note),
         };
         json!({ "verdict": verdict, "note": note })
@@ -59,6 +63,7 @@ impl Verdict {
         match value["verdict"].as_str() {
             Some("passed") => Verdict::Passed(note),
             Some("refused") => Verdict::Refused(note),
+            Some("not run") => Verdict::NotRun(note),
             _ => Verdict::Failed(note),
         }
     }
@@ -82,7 +87,14 @@ impl Results {
             .filter(|(_, verdict)| matches!(verdict, Verdict::Failed(_)))
             .map(|(case, verdict)| format!("{} ({})", case.shown(), verdict.words()))
             .collect();
-        let words = format!("{name} {passed} passed, {refused} refused ({} s)", self.seconds);
+        let left = match count(|found| matches!(found, Verdict::NotRun(_))) {
+            0 => String::new(),
+            left => format!(", {left} NOT RUN"),
+        };
+        let words = format!("{name} {passed} passed, {refused} refused{left} ({} s)", self.seconds);
+        if passed == 0 {
+            return Err(format!("{words}: none passed"));
+        }
         if self.verdicts.len() != CASES.len() {
             return Err(format!("{words}: {} of {} runs", self.verdicts.len(), CASES.len()));
         }
@@ -181,6 +193,10 @@ mod tests {
         one.verdicts[2] = Verdict::Failed("no".to_owned());
         let told = one.summary("shm").expect_err("one failed");
         assert!(told.contains(&format!("1 FAILED: {} (FAILED: no)", CASES[2].shown())), "{told}");
+        one.verdicts[2] = Verdict::NotRun("not here".to_owned());
+        let told = one.summary("shm").expect("none failed");
+        assert!(told.starts_with(&format!("shm {} passed, 0 refused, 1 NOT RUN", CASES.len() - 1)), "{told}");
+        assert!(all(Verdict::NotRun("not here".to_owned())).summary("shm").is_err(), "nothing ran");
         one.verdicts.truncate(2);
         assert!(one.summary("shm").expect_err("two of many").contains("2 of "));
     }
@@ -191,6 +207,7 @@ mod tests {
         let mut results = all(Verdict::Passed("17 cases".to_owned()));
         results.verdicts[0] = Verdict::Refused("no such thing".to_owned());
         results.verdicts[1] = Verdict::Failed("too much".to_owned());
+        results.verdicts[2] = Verdict::NotRun("not here".to_owned());
         let file = report_of(folder.path(), "shm");
         results.write(&file).expect("written");
         let read = Results::read(&file).expect("read");
