@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use dat_engine::{ConnectOptions, Cr, Ep, Evd, Ia, Lmr, Pz, Rsp};
 use dat_types::{
-    AsyncReason, CompletionFlags, ConnectionKind, DtoCompletion, DtoStatus, EpState, EvdFlags, Event,
-    EventData, ObjectId, Privileges, PspFlags, RmrTriplet, Timeout,
+    AsyncReason, BreakReason, CompletionFlags, ConnectionKind, DtoCompletion, DtoStatus, EpState, EvdFlags,
+    Event, EventData, ObjectId, Privileges, PspFlags, RmrTriplet, Timeout,
 };
 
 use crate::check::{Outcome, Stop, ensure_eq, fail};
@@ -80,6 +80,18 @@ impl LocalEnd {
     pub(crate) fn expect_event_on(&self, conn: &Evd, kind: ConnectionKind) -> Outcome {
         match self.event(conn, "a connection event at A")?.data {
             EventData::Connection { kind: seen, .. } => ensure_eq("connection event at A", seen, kind),
+            other => fail(format!("an event that is no connection event: {other:?}")),
+        }
+    }
+
+    /// The next event of a connect dispatcher is BROKEN, for this reason.
+    pub(crate) fn breaks(&self, conn: &Evd, reason: BreakReason) -> Outcome {
+        match self.event(conn, "BROKEN at A")?.data {
+            EventData::Connection { kind, reason: seen, .. } => ensure_eq(
+                "connection event at A, and its reason",
+                (kind, seen),
+                (ConnectionKind::Broken, Some(reason)),
+            ),
             other => fail(format!("an event that is no connection event: {other:?}")),
         }
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use dat_engine::AsyncEvd;
 use dat_types::{
-    AsyncReason, ConnectionKind, DtoCompletion, DtoStatus, EvdCounter, EvdFlags, EventData, ObjectId, Result,
-    ReturnType, Timeout,
+    AsyncReason, BreakReason, ConnectionKind, DtoCompletion, DtoStatus, EvdCounter, EvdFlags, EventData,
+    ObjectId, Result, ReturnType, Timeout,
 };
 
 use parking_lot::Mutex;
@@ -53,6 +53,8 @@ pub enum Event {
         ep: ObjectId,
         /// The peer's private data: with `Established` on the connecting side, and with `PeerRejected`.
         private_data: Box<[u8]>,
+        /// Why it broke: with `Broken`, and with no other kind.
+        reason: Option<BreakReason>,
     },
     /// A posted binding of a window is done.
     Bind {
@@ -229,7 +231,9 @@ impl Evd {
         Ok(Some(match data {
             EventData::Dto(completion) => Event::Completion(completion),
             EventData::RmrBind { rmr, cookie, status } => Event::Bind { window: rmr, cookie, status },
-            EventData::Connection { kind, ep, private_data } => Event::Connection { kind, ep, private_data },
+            EventData::Connection { kind, ep, private_data, reason } => {
+                Event::Connection { kind, ep, private_data, reason }
+            }
             EventData::ConnectionRequest { cr, .. } => Event::Request(Request::new(&self.0.ia, cr)?),
             EventData::Async { object, reason } => Event::Async { object, reason },
             EventData::Software(value) => Event::Software(value),

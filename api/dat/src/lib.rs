@@ -76,9 +76,9 @@ pub use dat_engine as engine;
 pub use dat_plugin as plugin;
 pub use dat_registry as registry;
 pub use dat_types::{
-    AsyncReason, CloseFlags, CompletionFlags, ConnectFlags, ConnectionKind, DtoCompletion, DtoOperation,
-    DtoStatus, EpAttr, EpCounter, EpState, Error, EvdCounter, EvdFlags, IaAttr, IaCounter, LmrCookie,
-    LmrTriplet, ObjectId, Privileges, ProviderAttr, PspFlags, Qos, Result, ReturnCode, ReturnType,
+    AsyncReason, BreakReason, CloseFlags, CompletionFlags, ConnectFlags, ConnectionKind, DtoCompletion,
+    DtoOperation, DtoStatus, EpAttr, EpCounter, EpState, Error, EvdCounter, EvdFlags, IaAttr, IaCounter,
+    LmrCookie, LmrTriplet, ObjectId, Privileges, ProviderAttr, PspFlags, Qos, Result, ReturnCode, ReturnType,
     RmrTriplet, Subtype, Timeout,
 };
 pub use ep::{Connect, Ep, EpBuilder, Post};

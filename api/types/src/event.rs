@@ -63,6 +63,8 @@ pub enum EventData {
         ep: ObjectId,
         /// Private data of the peer: only with `Established` on the active side and `PeerRejected`.
         private_data: Box<[u8]>,
+        /// Why it broke: with `Broken`, and with no other kind.
+        reason: Option<BreakReason>,
     },
     /// An asynchronous error or notice.
     Async {
@@ -206,6 +208,22 @@ pub enum ConnectionKind {
     TimedOut = 0x04007,
     /// The peer cannot be reached.
     Unreachable = 0x04008,
+}
+
+/// Why a connection broke, as far as this end knows. Not part of the public headers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum BreakReason {
+    /// An operation of this endpoint failed; its completion has this status.
+    Operation(DtoStatus),
+    /// A completion of this endpoint did not fit on this event dispatcher.
+    Overflow(ObjectId),
+    /// More receives were posted than the hard high watermark allows.
+    HardWatermark,
+    /// The provider completed work that was not posted.
+    ProviderFault,
+    /// The transport reported it: an operation of the peer was refused or failed here, or the peer or the link is gone.
+    Transport,
 }
 
 /// Why an asynchronous event was raised.

@@ -16,7 +16,9 @@ mod status;
 pub use attr::{EpAttr, EpCreator, IaAttr, ProviderAttr, SrqAttr};
 pub use counter::{EpCounter, EvdCounter, IaCounter};
 pub use error::{Error, Result};
-pub use event::{AsyncReason, ConnectionKind, DtoCompletion, DtoOperation, DtoStatus, Event, EventData};
+pub use event::{
+    AsyncReason, BreakReason, ConnectionKind, DtoCompletion, DtoOperation, DtoStatus, Event, EventData,
+};
 pub use flags::{
     CloseFlags, CompletionFlags, ConnectFlags, EvdFlags, EvdState, MemTypes, Privileges, PspFlags, Qos,
     ServiceType,

@@ -34,9 +34,9 @@ mod prelude {
 
     pub(crate) use dat_engine::{ConnectOptions, Ep, EpMask, EpModify, Evd};
     pub(crate) use dat_types::{
-        CloseFlags, CompletionFlags, ConnectFlags, ConnectionKind, DtoOperation, DtoStatus, EpAttr, EpState,
-        EvdFlags, LmrTriplet, Privileges, PspFlags, Qos, ReturnType, RmrTriplet, ServiceType, Subtype,
-        Timeout,
+        BreakReason, CloseFlags, CompletionFlags, ConnectFlags, ConnectionKind, DtoOperation, DtoStatus,
+        EpAttr, EpState, EvdFlags, LmrTriplet, Privileges, PspFlags, Qos, ReturnType, RmrTriplet,
+        ServiceType, Subtype, Timeout,
     };
 
     pub(crate) use super::clauses;

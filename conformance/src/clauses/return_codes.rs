@@ -166,11 +166,11 @@ fn posts(t: &TestContext) -> Outcome {
     t.refused("a write of what cannot be read", a.ep.post_rdma_write(&[writable], 1, far, PLAIN), PRIV)?;
     t.refused("a read to elsewhere", a.ep.post_rdma_read(&[foreign], 1, far, PLAIN), PROT)?;
     t.refused("a read to what cannot be written", a.ep.post_rdma_read(&[readable], 1, far, PLAIN), PRIV)?;
-    into_a_window(t, &a, far)
+    into_a_window(t, &a, &b, far)
 }
 
 /// Reads whose sink is a window, where there are any.
-fn into_a_window(t: &TestContext, a: &LocalEnd, far: RmrTriplet) -> Outcome {
+fn into_a_window(t: &TestContext, a: &LocalEnd, b: &RemoteEnd, far: RmrTriplet) -> Outcome {
     let Ok(rmr) = a.ia.rmr_create(&a.pz) else { return Ok(()) };
     let (start, rights) = (a.lmr.memory().addr(), Privileges::REMOTE_WRITE);
     let context = rmr.bind(Some(&a.lmr), start, 64, rights, &a.ep, 1, PLAIN)?;
@@ -188,8 +188,11 @@ fn into_a_window(t: &TestContext, a: &LocalEnd, far: RmrTriplet) -> Outcome {
     let attr = AttrSpec::default().over(&a.ia)?;
     let (recv, request, conn) = (Some(&a.recv), Some(&a.request), Some(&a.conn));
     let other = a.ia.ep_create(Some(&zone), recv, request, conn, Some(&attr))?;
-    // State and zone are both wrong: the specification does not rank them here.
-    t.refused_as("from another zone", other.post_rdma_read_to_rmr(sink, 2, far, PLAIN), &[PROT, IS])
+    // State and zone are both wrong: the state is looked at first, as by every post.
+    t.refused("on an idle endpoint of another zone", other.post_rdma_read_to_rmr(sink, 2, far, PLAIN), IS)?;
+    other.connect(&ConnectOptions { conn_qual: 7, ..a.towards(b) })?;
+    a.expect_event(ConnectionKind::NonPeerRejected)?;
+    t.refused("disconnected, another zone", other.post_rdma_read_to_rmr(sink, 2, far, PLAIN), PROT)
 }
 
 /// A request queue of one, and a send that cannot end.

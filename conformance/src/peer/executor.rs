@@ -231,7 +231,7 @@ impl World {
                 let cr = self.ia.cr(cr)?;
                 Answer::Arrived { cr: self.keep(Object::Cr(cr)) }
             }
-            EventData::Connection { kind, ep, private_data } => {
+            EventData::Connection { kind, ep, private_data, .. } => {
                 Answer::Connection { ep: ep.0, kind: kind as u32, data: private_data.to_vec() }
             }
             other => Answer::Other(format!("{other:?}")),

@@ -105,9 +105,9 @@ impl<'a> Connect<'a> {
             let left =
                 deadline.map_or(Duration::from_secs(3600), |at| at.saturating_duration_since(Instant::now()));
             match evd.wait(left)? {
-                Some(Event::Connection { kind: ConnectionKind::Established, ep: id, private_data })
-                    if id == ep.id() =>
-                {
+                Some(Event::Connection {
+                    kind: ConnectionKind::Established, ep: id, private_data, ..
+                }) if id == ep.id() => {
                     return Ok(private_data);
                 }
                 Some(Event::Connection { kind, ep: id, .. }) if id == ep.id() => {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use dat_types::ObjectId;
+use dat_types::{BreakReason, ObjectId};
 
 use super::ring::WorkRing;
 use super::states::Stimulus;
@@ -11,8 +11,8 @@ use super::states::Stimulus;
 /// What happened to an endpoint.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Incident {
-    /// A transfer failed: the connection breaks.
-    Broken,
+    /// The connection breaks.
+    Broken(BreakReason),
     /// A graceful disconnect may have drained.
     Drained,
     /// A completion came before the event that the connection is up. The event has to go first.

@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use dat_types::{CompletionFlags, DtoCompletion, DtoOperation, DtoStatus, EventData, ObjectId};
 use parking_lot::Mutex;
 
+use super::status_map;
+
 /// What is kept of a post.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Work {
@@ -41,8 +43,8 @@ pub(crate) struct WorkRing {
     completed: AtomicU64,
     /// [`DRAINING`], [`EARLY`]; 0 in all ordinary cases.
     care: AtomicU8,
-    /// A piece of it failed since the connection began.
-    failed: AtomicBool,
+    /// The status of the first piece that failed since the connection began; 0 for none.
+    failed: AtomicU8,
     /// Another ring took its place and its outstanding work.
     replaced: AtomicBool,
     /// Most requests in a row that are posted unsignalled.
@@ -74,7 +76,7 @@ impl WorkRing {
             posted: AtomicU64::new(number),
             completed: AtomicU64::new(number),
             care: AtomicU8::new(0),
-            failed: AtomicBool::new(false),
+            failed: AtomicU8::new(0),
             replaced: AtomicBool::new(false),
             most_unsignalled: if limit < UNSIGNALLED_FROM { 0 } else { limit / 4 },
             unsignalled: AtomicU32::new(0),
@@ -236,12 +238,20 @@ impl WorkRing {
         }
     }
 
-    pub(crate) fn set_failed(&self, failed: bool) {
-        self.failed.store(failed, Ordering::Release);
+    /// Consumer: a piece of it failed. The first failure counts.
+    #[cold]
+    pub(crate) fn set_failed(&self, status: DtoStatus) {
+        let _ = self.failed.compare_exchange(0, status as u8, Ordering::AcqRel, Ordering::Relaxed);
     }
 
-    pub(crate) fn has_failed(&self) -> bool {
-        self.failed.load(Ordering::Acquire)
+    /// A connection begins: nothing has failed.
+    pub(crate) fn clear_failed(&self) {
+        self.failed.store(0, Ordering::Release);
+    }
+
+    /// The status of the first piece that failed on this connection.
+    pub(crate) fn failure(&self) -> Option<DtoStatus> {
+        status_map::failure(self.failed.load(Ordering::Acquire))
     }
 
     /// A graceful disconnect waits for the last of it, or does not.

@@ -54,6 +54,12 @@ pub(crate) fn returned(status: Status) -> (ReturnType, Subtype) {
 }
 
 /// An unknown status is a failure of the transport, never a success.
+/// The failure of this number.
+pub(crate) fn failure(number: u8) -> Option<DtoStatus> {
+    let failures = COMPLETED.iter().map(|(_, dat)| *dat).filter(|dat| !dat.is_success());
+    failures.into_iter().find(|dat| *dat as u8 == number)
+}
+
 pub(crate) fn completed(status: CompletionStatus) -> DtoStatus {
     COMPLETED.iter().find(|(known, _)| *known == status).map_or(DtoStatus::Transport, |(_, dat)| *dat)
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use dat_types::{AsyncReason, EpState, ObjectId};
+use dat_types::{AsyncReason, BreakReason, EpState, ObjectId};
 
 use super::inner::EpInner;
 use crate::base::deferred::{DeferredList, Endpoint, Incident};
@@ -40,7 +40,7 @@ impl Endpoint for EpInner {
 
     fn handle(self: Arc<EpInner>, attempt: u64, incident: Incident) -> DeferredList {
         match incident {
-            Incident::Broken => self.on_stimulus(attempt, Stimulus::Broke, &[]),
+            Incident::Broken(reason) => self.on_break(attempt, reason),
             Incident::Drained => self.on_maybe_drained(attempt),
             Incident::Early => self.on_early_completion(attempt),
             Incident::WindowEnded { context } => {
@@ -53,7 +53,7 @@ impl Endpoint for EpInner {
                 if let Some(ia) = self.owner.upgrade() {
                     ia.raise(evd, AsyncReason::EvdOverflow);
                 }
-                self.on_stimulus(attempt, Stimulus::Broke, &[])
+                self.on_break(attempt, BreakReason::Overflow(evd))
             }
         }
     }

@@ -8,11 +8,12 @@ use std::time::Instant;
 use dat_plugin::host::{Channel, Device};
 use dat_plugin::{ChannelAttr, ChannelFlag, ConnectParam, Failure, Status};
 use dat_types::{
-    AsyncReason, ConnectFlags, ConnectionKind, EpState, Error, EventData, IaCounter, Qos, Result, ReturnType,
-    Subtype, Timeout,
+    AsyncReason, BreakReason, ConnectFlags, ConnectionKind, EpState, Error, EventData, IaCounter, Qos,
+    Result, ReturnType, Subtype, Timeout,
 };
 
 use super::connect_param::{ConnectOptions, Positions, Target, Wishes};
+use super::disconnect::Ending;
 use super::inner::{Control, Ep, EpInner};
 use super::post_side::PostSide;
 use crate::adapter::inner::{IaInner, Rules};
@@ -195,7 +196,7 @@ impl EpInner {
         let attempt = NEXT_ATTEMPT.fetch_add(1, Ordering::Relaxed);
         let mut side = self.post.lock();
         for ring in [&side.requests, &side.recvs] {
-            ring.set_failed(false);
+            ring.clear_failed();
             ring.set_early(true);
         }
         let numbers = self.attach(ia, control, &mut side, attempt);
@@ -287,6 +288,21 @@ impl EpInner {
         stimulus: Stimulus,
         data: &[u8],
     ) -> DeferredList {
+        self.on_stimulus_because(attempt, stimulus, data, None)
+    }
+
+    /// The connection breaks, or the attempt does.
+    pub(super) fn on_break(self: &Arc<EpInner>, attempt: u64, reason: BreakReason) -> DeferredList {
+        self.on_stimulus_because(attempt, Stimulus::Broke, &[], Some(reason))
+    }
+
+    fn on_stimulus_because(
+        self: &Arc<EpInner>,
+        attempt: u64,
+        stimulus: Stimulus,
+        data: &[u8],
+        reason: Option<BreakReason>,
+    ) -> DeferredList {
         let mut control = self.control.lock();
         if control.freed || control.attempt != attempt {
             return DeferredList::new();
@@ -316,7 +332,7 @@ impl EpInner {
             EpState::Connected => self.established(&mut control, if active { data } else { &[] }),
             _ => {
                 let data = if stimulus == Stimulus::PeerRejected { data } else { &[] };
-                self.take_down(&mut control, Some((event, data)), true)
+                self.take_down(&mut control, Some((Ending { kind: event, reason }, data)), true)
             }
         }
     }
@@ -328,10 +344,11 @@ impl EpInner {
             (side.recvs.outstanding() > side.hard_mark, side.rings())
         };
         self.set_lock_bias(control);
-        if self.report(control, ConnectionKind::Established, data) {
+        if self.report(control, ConnectionKind::Established, data, None) {
+            control.told_up = true;
             self.release_early(control, &rings);
             return match too_many {
-                true => self.deferred(control.attempt, Incident::Broken),
+                true => self.deferred(control.attempt, Incident::Broken(BreakReason::HardWatermark)),
                 false => DeferredList::new(),
             };
         }
@@ -388,10 +405,19 @@ impl EpInner {
         }
     }
 
-    /// Puts a connection event on the connect dispatcher; if it does not fit, the async dispatcher reports that.
-    pub(super) fn report(&self, control: &Control, kind: ConnectionKind, data: &[u8]) -> bool {
+    /// Puts a connection event on the connect dispatcher; if it does not fit, the async dispatcher reports that. The end
+    /// of a connection that the consumer knows to be up always has a place (C-374).
+    pub(super) fn report(
+        &self,
+        control: &mut Control,
+        kind: ConnectionKind,
+        data: &[u8],
+        reason: Option<BreakReason>,
+    ) -> bool {
+        let ends = std::mem::take(&mut control.told_up);
         let Some(evd) = &control.wiring.connect else { return false };
-        let fits = evd.0.push(EventData::Connection { kind, ep: self.id, private_data: data.into() });
+        let data = EventData::Connection { kind, ep: self.id, private_data: data.into(), reason };
+        let fits = if ends { evd.0.push_end(data) } else { evd.0.push(data) };
         if !fits && let Some(ia) = self.owner.upgrade() {
             ia.raise(evd.0.id, AsyncReason::EvdOverflow);
         }

@@ -4,7 +4,9 @@
 use std::sync::Arc;
 
 use dat_plugin::Status;
-use dat_types::{AsyncReason, CloseFlags, ConnectionKind, DtoStatus, EpState, Event, IaCounter, Result};
+use dat_types::{
+    AsyncReason, BreakReason, CloseFlags, ConnectionKind, DtoStatus, EpState, Event, IaCounter, Result,
+};
 
 use super::attr::Wiring;
 use super::connect::detach;
@@ -18,6 +20,19 @@ use crate::base::states::{Operation, Stimulus, Verdict, verdict};
 use crate::evd::core::Queued;
 use crate::evd::inner::Evd;
 
+/// How a connection or an attempt ends.
+#[derive(Clone, Copy)]
+pub(super) struct Ending {
+    pub(super) kind: ConnectionKind,
+    /// Why it breaks, if more is known than that the provider says so.
+    pub(super) reason: Option<BreakReason>,
+}
+
+impl Ending {
+    /// The consumer's wish.
+    const ASKED: Ending = Ending { kind: ConnectionKind::Disconnected, reason: None };
+}
+
 impl Ep {
     /// `dat_ep_disconnect`. Abrupt: outstanding work is flushed. Graceful: after outstanding requests completed.
     pub fn disconnect(&self, flags: CloseFlags) -> Result<()> {
@@ -30,9 +45,7 @@ impl Ep {
         let deferred = match verdict(operation, control.state) {
             Verdict::NoEffect => DeferredList::new(),
             Verdict::To(EpState::DisconnectPending) => self.0.begin_drain(&mut control),
-            Verdict::To(_) => {
-                self.0.take_down(&mut control, Some((ConnectionKind::Disconnected, &[])), false)
-            }
+            Verdict::To(_) => self.0.take_down(&mut control, Some((Ending::ASKED, &[])), false),
             _ => return Err(self.0.wrong_state(CALL, control.state)),
         };
         self.0.counts.disconnects.add(1);
@@ -88,14 +101,14 @@ impl EpInner {
     pub(super) fn take_down(
         self: &Arc<EpInner>,
         control: &mut Control,
-        event: Option<(ConnectionKind, &[u8])>,
+        event: Option<(Ending, &[u8])>,
         unasked: bool,
     ) -> DeferredList {
         {
             let mut side = self.post.lock();
             let status = side.channel.as_ref().map_or(Status::OK, |channel| channel.disconnect());
             if status == Status::PENDING {
-                control.stopping = Some(event.map_or(ConnectionKind::Disconnected, |(kind, _)| kind));
+                control.stopping = Some(event.map_or(Ending::ASKED, |(ending, _)| ending));
                 self.enter(control, &mut side, EpState::Disconnected);
                 let rings = side.rings();
                 drop(side);
@@ -103,30 +116,36 @@ impl EpInner {
                 return DeferredList::new();
             }
         }
-        let (mut kind, data) = match event {
-            Some((kind, data)) => (Some(kind), data),
-            None => (None, &[][..]),
-        };
         let deferred = self.flush(control);
-        // A failed transfer means that the connection broke, even if the peer disconnected first.
-        let own_failure = self.post.lock().rings().iter().any(|ring| ring.has_failed());
-        if own_failure && unasked && kind == Some(ConnectionKind::Disconnected) {
-            kind = Some(ConnectionKind::Broken);
-        }
         self.forget_attempt(control);
-        if let Some(kind) = kind {
-            self.report(control, kind, data);
+        if let Some((ending, data)) = event {
+            self.report_end(control, ending, data, unasked);
         }
         deferred
     }
 
     /// The channel has let go of the buffers, or is made to: dropping it stops it. Does nothing unless it is stopping.
     pub(super) fn finish_stop(self: &Arc<EpInner>, control: &mut Control) -> DeferredList {
-        let Some(kind) = control.stopping.take() else { return DeferredList::new() };
+        let Some(ending) = control.stopping.take() else { return DeferredList::new() };
         let deferred = self.flush(control);
         self.forget_attempt(control);
-        self.report(control, kind, &[]);
+        self.report_end(control, ending, &[], false);
         deferred
+    }
+
+    /// Reports the end, with its reason where it is a break.
+    fn report_end(&self, control: &mut Control, ending: Ending, data: &[u8], unasked: bool) {
+        let failure = self.post.lock().rings().iter().find_map(|ring| ring.failure());
+        // A failed transfer means that the connection broke, even if the peer disconnected first.
+        let kind = match (ending.kind, failure) {
+            (ConnectionKind::Disconnected, Some(_)) if unasked => ConnectionKind::Broken,
+            (kind, _) => kind,
+        };
+        let reason = (kind == ConnectionKind::Broken).then(|| {
+            let known = ending.reason.or(failure.map(BreakReason::Operation));
+            known.unwrap_or(BreakReason::Transport)
+        });
+        self.report(control, kind, data, reason);
     }
 
     fn forget_attempt(&self, control: &Control) {

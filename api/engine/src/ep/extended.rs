@@ -87,7 +87,8 @@ impl Ep {
         const CALL: &str = READ_TO_RMR.call;
         let domain = {
             let side = self.0.post.lock();
-            side.check_capability(&self.0, &READ_TO_RMR)?;
+            // The endpoint's state before the sink, as with every post.
+            side.admit(&self.0, &READ_TO_RMR, 1, flags)?;
             side.domain
         };
         let local = match sink.length {

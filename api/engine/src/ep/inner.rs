@@ -11,6 +11,7 @@ use parking_lot::{Mutex, MutexGuard};
 use super::attr;
 use super::attr::Wiring;
 use super::connect_param::Target;
+use super::disconnect::Ending;
 use super::post_side::PostSide;
 use crate::adapter::inner::{Ia, IaInner};
 use crate::base::context::{Context, object_calls};
@@ -65,8 +66,10 @@ pub(super) struct Control {
     pub(super) target: Option<Target>,
     /// Numbers under which the dispatchers know the connected directions: request, receive.
     pub(super) sources: [Option<(Evd, u64)>; 2],
-    /// The provider still holds buffers and reports when the channel has stopped. The event to report then.
-    pub(super) stopping: Option<dat_types::ConnectionKind>,
+    /// The provider still holds buffers and reports when the channel has stopped. The end to report then.
+    pub(super) stopping: Option<Ending>,
+    /// The consumer was told that the connection is up. Its end has a place on the dispatcher.
+    pub(super) told_up: bool,
 }
 
 /// What `dat_ep_query` tells.
@@ -208,6 +211,7 @@ impl EpInner {
                 target: None,
                 sources: [None, None],
                 stopping: None,
+                told_up: false,
             }),
             first_rings: [post.requests.clone(), post.recvs.clone()],
             post: Lock::new(post),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dat_types::{AsyncReason, Result};
+use dat_types::{AsyncReason, BreakReason, Result};
 
 use super::inner::{Ep, EpInner};
 use crate::base::deferred;
@@ -60,7 +60,7 @@ impl EpInner {
         }
         if hard {
             let attempt = self.control.lock().attempt;
-            deferred::run(self.deferred(attempt, Incident::Broken));
+            deferred::run(self.deferred(attempt, Incident::Broken(BreakReason::HardWatermark)));
         }
     }
 }

@@ -10,7 +10,7 @@ use dat_types::{
     Subtype,
 };
 
-use super::core::{QueueState, Queued};
+use super::core::{Core, QueueState, Queued};
 use super::inner::{Evd, EvdInner, EvdParam};
 use crate::adapter::inner::AsyncSink;
 use crate::base::deferred::DeferredList;
@@ -179,6 +179,19 @@ impl Evd {
 impl EvdInner {
     /// Appends an event that is no completion; wakes a waiter. `false` when it does not fit.
     pub(crate) fn push(&self, data: EventData) -> bool {
+        self.push_if(data, Core::push)
+    }
+
+    /// Appends the end of a connection whose beginning had a place: beyond the length if the dispatcher is full. So there
+    /// are at most as many ends too many as there are endpoints.
+    pub(crate) fn push_end(&self, data: EventData) -> bool {
+        self.push_if(data, |core, queued| {
+            core.append(queued);
+            true
+        })
+    }
+
+    fn push_if(&self, data: EventData, place: impl FnOnce(&mut Core, Queued) -> bool) -> bool {
         let mut core = self.core.lock();
         if matches!(core.state, QueueState::Freed | QueueState::Overflowed) {
             return false;
@@ -188,7 +201,8 @@ impl EvdInner {
             self.drain(&mut core, &mut deferred);
         }
         core.counts.connection_events += u64::from(matches!(data, EventData::Connection { .. }));
-        let fits = core.push(Queued { event: Event { evd: self.id, data }, notify: true, _held: None });
+        let fits =
+            place(&mut core, Queued { event: Event { evd: self.id, data }, notify: true, _held: None });
         if fits {
             self.notified(&core);
         }

@@ -7,7 +7,7 @@
 //! [`EvdInner::finish`]: crate::evd::inner::EvdInner::finish
 
 use dat_plugin::{Completion, CompletionFlag, CompletionStatus};
-use dat_types::{CompletionFlags, DtoCompletion, DtoOperation, DtoStatus};
+use dat_types::{BreakReason, CompletionFlags, DtoCompletion, DtoOperation, DtoStatus};
 
 use super::core::{CompletionSource, Core, source_of};
 use crate::base::deferred::{DeferredList, Incident};
@@ -89,7 +89,7 @@ impl Core {
             token = completion.token,
             "the provider completed work that was not posted, or out of order; breaking the connection"
         );
-        deferred.push(source.deferred(Incident::Broken));
+        deferred.push(source.deferred(Incident::Broken(BreakReason::ProviderFault)));
         self.detach(completion.user);
     }
 

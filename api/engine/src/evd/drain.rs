@@ -1,7 +1,7 @@
 //! Events from completions: one, a list, or all there are.
 
 use dat_plugin::{Completion, CompletionFlag, CompletionStatus};
-use dat_types::{CompletionFlags, DtoCompletion, DtoOperation, DtoStatus, Event, EventData};
+use dat_types::{BreakReason, CompletionFlags, DtoCompletion, DtoOperation, DtoStatus, Event, EventData};
 
 use super::completions::{EXTRA, Next};
 use super::core::{BATCH, CompletionSource, Core, Queued};
@@ -175,9 +175,10 @@ impl EvdInner {
         if early {
             deferred.push(source.deferred(Incident::Early));
         }
+        let status = if success { DtoStatus::Success } else { status_map::completed(completion.status) };
         if !success {
-            source.ring.set_failed(true);
-            deferred.push(source.deferred(Incident::Broken));
+            source.ring.set_failed(status);
+            deferred.push(source.deferred(Incident::Broken(BreakReason::Operation(status))));
         } else if work.flags.contains(CompletionFlags::SUPPRESS) {
             return None;
         }
@@ -191,7 +192,6 @@ impl EvdInner {
             }
             source.received.add(work.operation, completion.length.into());
         }
-        let status = if success { DtoStatus::Success } else { status_map::completed(completion.status) };
         let id = source.id;
         let data = source.ring.event(id, work, status, completion.length.into(), completion.imm);
         let queued = Queued { event: Event { evd: self.id, data }, notify, _held: held };

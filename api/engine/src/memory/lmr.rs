@@ -224,11 +224,14 @@ impl Ia {
         self.inner.spans.is_owned_by(context, id.0)
     }
 
-    /// Allocates zeroed memory that peers of this IA reach in the fastest way it has; plain heap memory if it has none
-    /// in particular.
+    /// Allocates `len` bytes of zeroed memory that peers of this IA reach in the fastest way it has; plain heap memory if
+    /// it has none in particular.
     pub fn alloc(&self, len: u64) -> Result<Memory> {
         const CALL: &str = "dat_lmr_create";
         let device = self.device(CALL)?;
+        if len == 0 {
+            return Err(error::parameter(CALL, Subtype::Arg4, "a region has at least 1 byte, not 0"));
+        }
         self.inner.count(IaCounter::MemAlloc);
         self.inner.count_by(IaCounter::MemAllocData, len);
         if !device.attr().caps.contains(dat_plugin::Caps::ALLOC) {

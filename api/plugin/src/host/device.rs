@@ -136,7 +136,7 @@ impl Device {
             let Block { addr, len: given, .. } = block;
             return Err(faulty(format!("asked for {len} bytes, it allocated {given} at {addr:#x}")));
         }
-        Ok(Memory::block(self.0.clone(), block))
+        Ok(Memory::block(self.0.clone(), block, len))
     }
 
     pub(super) fn free(&self, block: Block) -> Status {

@@ -61,9 +61,10 @@ impl Memory {
         Memory { addr, len, dmabuf: Some(Arc::new(Dmabuf { fd: dmabuf, offset })), _owner: None }
     }
 
-    pub(super) fn block(device: Arc<Inner>, block: Block) -> Memory {
+    /// The first `len` bytes of a provider's block, which may be longer: what was asked for, and no more.
+    pub(super) fn block(device: Arc<Inner>, block: Block, len: u64) -> Memory {
         let owner = Arc::new(Allocation { device, block });
-        Memory { addr: block.addr, len: block.len, dmabuf: None, _owner: Some(owner) }
+        Memory { addr: block.addr, len: len.min(block.len), dmabuf: None, _owner: Some(owner) }
     }
 
     /// Whether it is memory of another device, which [`Memory::read`] and the like do not reach.

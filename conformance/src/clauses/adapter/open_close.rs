@@ -89,9 +89,7 @@ fn abrupt(t: &TestContext) -> Outcome {
     t.refused("a service point", psp.query(), gone)?;
     t.refused("a request", cr.query(), gone)?;
     t.refused("the adapter", a.ia.query(), gone)?;
-    let (kind, _) = other.connection()?;
-    let ends = [ConnectionKind::Disconnected, ConnectionKind::Broken];
-    ensure(ends.contains(&kind), format!("the connected peer saw {kind:?}"))?;
+    other.expect_event(ConnectionKind::Disconnected)?;
     b.expect_event(ConnectionKind::NonPeerRejected)
 }
 

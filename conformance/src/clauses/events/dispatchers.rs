@@ -32,6 +32,7 @@ clauses! {
     256 "A dispatcher that an endpoint or service point feeds cannot be freed" => free_fed;
     257 "A dispatcher a thread waits on cannot be freed" => free_waited;
     271 "More completions than fit: EVD_OVERFLOW names the dispatcher, the endpoint breaks" => overflow;
+    374 "The end of a connection has a place on its dispatcher, also when that is full" => full_at_the_end;
 }
 
 /// A dispatcher of software events with values from 0.
@@ -368,6 +369,7 @@ fn overflow(t: &TestContext) -> Outcome {
     ep.connect(&a.towards(&b))?;
     b.accept(&b.request()?, b"")?;
     a.expect_event(ConnectionKind::Established)?;
+    b.expect_event(ConnectionKind::Established)?;
     for cookie in 0..8 {
         b.post_recv(64 * cookie, 64, cookie)?;
     }
@@ -386,8 +388,36 @@ fn overflow(t: &TestContext) -> Outcome {
         }
         other => return fail(format!("{other:?}")),
     }
-    a.expect_event(ConnectionKind::Broken)?;
+    a.breaks(&a.conn, BreakReason::Overflow(small.id()))?;
     ensure_eq("state", ep.state(), EpState::Disconnected)?;
     a.completes(&small, 0, DtoStatus::Success)?;
-    a.completes(&small, 1, DtoStatus::Success).map(|_| ())
+    a.completes(&small, 1, DtoStatus::Success)?;
+    b.expect_event(ConnectionKind::Disconnected)
+}
+
+/// One dispatcher for everything, too small for the messages that come.
+fn full_at_the_end(t: &TestContext) -> Outcome {
+    const LENGTH: i32 = 4;
+    let (a, b) = t.ends()?;
+    let all = a.ia.evd_create(LENGTH, EvdFlags::DTO | EvdFlags::CONNECTION)?;
+    let attr = AttrSpec::default().over(&a.ia)?;
+    let ep = a.ia.ep_create(Some(&a.pz), Some(&all), Some(&all), Some(&all), Some(&attr))?;
+    let messages = u64::from(all.query()?.qlen) + 4;
+    for cookie in 0..messages {
+        ep.post_recv(&[a.lmr.triplet(0, 64)], cookie, PLAIN)?;
+    }
+    ep.connect(&a.towards(&b))?;
+    b.accept(&b.request()?, b"")?;
+    a.expect_event_on(&all, ConnectionKind::Established)?;
+    b.expect_event(ConnectionKind::Established)?;
+    for cookie in 0..messages {
+        b.send(0, 8, cookie)?;
+    }
+    let lost = a.async_event()?;
+    ensure_eq("object and reason", lost, (all.id(), AsyncReason::EvdOverflow))?;
+    t.until("the endpoint to be DISCONNECTED", || Ok(ep.state() == EpState::Disconnected))?;
+    for cookie in 0..messages - 4 {
+        a.completes(&all, cookie, DtoStatus::Success)?;
+    }
+    a.breaks(&all, BreakReason::Overflow(all.id()))
 }

@@ -15,6 +15,7 @@ clauses! {
     304 "Zero-based addresses without support: MODEL_NOT_SUPPORTED" => zero_based;
     306 "A peer uses a freed region: REMOTE_ACCESS, the connection breaks" => freed_remote;
     307 "A zone in use cannot be freed" => zone_in_use;
+    375 "Memory of the adapter has the length requested, and peers reach exactly that" => exact_length;
     319 "Synchronising a range outside its region: INVALID_PARAMETER" => sync_outside;
     320 "Synchronising ranges of two regions in two zones: success" => sync_two;
 }
@@ -65,9 +66,25 @@ fn freed_remote(t: &TestContext) -> Outcome {
     a.write(0, 16, 2, region.triplet(0, 16))?;
     a.completes(&a.request, 2, DtoStatus::RemoteAccess)?;
     a.expect_event(ConnectionKind::Broken)?;
-    let (kind, _) = b.connection()?;
-    let ends = [ConnectionKind::Broken, ConnectionKind::Disconnected];
-    ensure(ends.contains(&kind), format!("B's connection ended with {kind:?}"))
+    b.expect_event(ConnectionKind::Broken)
+}
+
+fn exact_length(t: &TestContext) -> Outcome {
+    const LEN: u64 = 513;
+    for of_the_provider in [true, false] {
+        let (a, b) = t.pair()?;
+        let memory = if of_the_provider { a.ia.alloc(LEN)? } else { a.ia.heap(LEN as usize)? };
+        let lmr = a.ia.lmr_create(&a.pz, memory, Privileges::ALL)?;
+        ensure_eq("length of the region", lmr.query()?.memory.len(), LEN)?;
+        b.write(8, 1, lmr.remote_triplet(LEN - 8, 8))?;
+        b.completes(1, DtoStatus::Success)?;
+        b.write(8, 2, lmr.remote_triplet(LEN - 7, 8))?;
+        b.completes(2, DtoStatus::RemoteAccess)?;
+        b.expect_event(ConnectionKind::Broken)?;
+        a.breaks(&a.conn, BreakReason::Transport)?;
+    }
+    let a = t.local()?;
+    t.refused("memory of 0 bytes", a.ia.alloc(0), ReturnType::InvalidParameter)
 }
 
 fn zone_in_use(t: &TestContext) -> Outcome {

@@ -169,6 +169,9 @@ impl ChannelInner {
             CmMeaning::End { accepting: end, .. } if accepting => {
                 self.finish(&mut control, Event::new(end, user));
             }
+            CmMeaning::End { live: EventKind::DISCONNECTED, .. } if self.has_failed() => {
+                self.finish(&mut control, Event::new(EventKind::BROKEN, user));
+            }
             CmMeaning::End { live: end, .. } => self.finish(&mut control, Event::new(end, user)),
             CmMeaning::Rejected if connecting => {
                 tracing::debug!(reason = event.status, "a connect was rejected");
@@ -184,6 +187,12 @@ impl ChannelInner {
             CmMeaning::Rejected => self.finish(&mut control, Event::new(EventKind::DISCONNECTED, user)),
             CmMeaning::Request | CmMeaning::Nothing => {}
         }
+    }
+
+    /// Whether the queue pair failed before the peer's disconnect came. The device at this end refuses a peer's access,
+    /// or a message without room, and the peer disconnects because of that: no orderly end.
+    fn has_failed(&self) -> bool {
+        !self.adapter.is_iwarp && self.queue_pair.handle.state().is_ok_and(|state| state == IBV_QPS_ERR)
     }
 
     /// The next step of connecting or accepting; the error is how the attempt ends.

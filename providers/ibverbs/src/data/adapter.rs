@@ -28,6 +28,8 @@ pub(crate) struct Adapter {
     pub(crate) attr: ibv_device_attr,
     pub(crate) max_message: u64,
     pub(crate) link: &'static str,
+    /// A connection ends with its queue pair (iWARP): an orderly end looks like a failure of the queue pair.
+    pub(crate) is_iwarp: bool,
     pub(crate) name: String,
     pub(crate) port: u8,
     pub(crate) address: SocketAddr,
@@ -70,6 +72,13 @@ pub(crate) struct AdapterParts {
     pub(crate) address: SocketAddr,
 }
 
+/// What the kernel says of the device. One that it does not list is none.
+fn is_iwarp(name: &str) -> bool {
+    const RNIC: &str = "4:";
+    let node = std::fs::read_to_string(format!("/sys/class/infiniband/{name}/node_type"));
+    node.is_ok_and(|node| node.starts_with(RNIC))
+}
+
 impl Adapter {
     pub(crate) fn new(parts: AdapterParts) -> Result<Adapter, Failure> {
         let os = |what: &'static str| move |error: std::io::Error| Failure::os(what, &error);
@@ -80,6 +89,7 @@ impl Adapter {
             attr: parts.attr,
             max_message: u64::from(port.max_msg_sz).min(1 << 31),
             link: if port.link_layer == IBV_LINK_LAYER_ETHERNET { "RoCE" } else { "InfiniBand" },
+            is_iwarp: is_iwarp(&parts.name),
             name: parts.name,
             port: parts.port,
             address: parts.address,

@@ -114,6 +114,16 @@ impl Qp {
         number(unsafe { (self.pd.context.lib.verbs.ibv_modify_qp)(self.ptr.as_ptr(), attr, mask) })
     }
 
+    pub(crate) fn state(&self) -> io::Result<c_int> {
+        let mut attr = blank_attr();
+        // SAFETY: all-zero is a value of the structure; the call fills it.
+        let mut init: ibv_qp_init_attr = unsafe { std::mem::zeroed() };
+        let query = self.pd.context.lib.verbs.ibv_query_qp;
+        // SAFETY: `self` owns the object; both structures take the answer.
+        number(unsafe { query(self.ptr.as_ptr(), &raw mut attr, IBV_QP_STATE, &raw mut init) })?;
+        Ok(attr.qp_state)
+    }
+
     pub(crate) fn set_state(&self, state: c_int) -> io::Result<()> {
         let mut attr = blank_attr();
         attr.qp_state = state;

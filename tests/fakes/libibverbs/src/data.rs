@@ -136,6 +136,9 @@ unsafe fn request(world: &World, pair: *mut Pair, wr: &ibv_send_wr) -> c_int {
             }
             IBV_WR_RDMA_WRITE | IBV_WR_RDMA_WRITE_WITH_IMM => {
                 request.opcode = IBV_WC_RDMA_WRITE;
+                if !is_granted(world, peer, wr, segments, IBV_ACCESS_REMOTE_WRITE) {
+                    return refuse(pair, &request);
+                }
                 let mut to = wr.wr.rdma.remote_addr as *mut u8;
                 for segment in segments {
                     std::ptr::copy(segment.addr as *const u8, to, segment.length as usize);
@@ -149,6 +152,9 @@ unsafe fn request(world: &World, pair: *mut Pair, wr: &ibv_send_wr) -> c_int {
             }
             IBV_WR_RDMA_READ => {
                 request.opcode = IBV_WC_RDMA_READ;
+                if !is_granted(world, peer, wr, segments, IBV_ACCESS_REMOTE_READ) {
+                    return refuse(pair, &request);
+                }
                 let mut from = wr.wr.rdma.remote_addr as *const u8;
                 for segment in segments {
                     std::ptr::copy(from, segment.addr as *mut u8, segment.length as usize);
@@ -160,6 +166,33 @@ unsafe fn request(world: &World, pair: *mut Pair, wr: &ibv_send_wr) -> c_int {
         sent(pair, &request, IBV_WC_SUCCESS);
         0
     }
+}
+
+/// Whether the peer's registration allows the access. One of no bytes is not checked.
+unsafe fn is_granted(
+    world: &World,
+    peer: *mut Pair,
+    wr: &ibv_send_wr,
+    segments: &[ibv_sge],
+    right: c_int,
+) -> bool {
+    let len = segments.iter().map(|segment| u64::from(segment.length)).sum();
+    // SAFETY: a connected pair; the request is a write or a read.
+    unsafe {
+        let rdma = wr.wr.rdma;
+        len == 0 || world.grants(rdma.rkey, (*peer).base.pd as usize, (rdma.remote_addr, len), right)
+    }
+}
+
+/// Refuses an access: the device at the other end fails its queue pair, the one here learns of it.
+unsafe fn refuse(pair: *mut Pair, request: &Request) -> c_int {
+    // SAFETY: a connected pair and its peer.
+    unsafe {
+        sent(pair, request, IBV_WC_REM_ACCESS_ERR);
+        break_down((*pair).peer);
+        break_down(pair);
+    }
+    0
 }
 
 /// Matches a message with the peer's oldest receive, or lets it wait for one.

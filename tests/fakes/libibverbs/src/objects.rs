@@ -13,7 +13,7 @@ use rdma_sys::verbs::*;
 
 use crate::common::{Object, event_fd, take};
 use crate::data::{break_down, forget_completions, poll_cq, post_recv, post_send, req_notify_cq};
-use crate::world::{DmaBuf, Pair, Queue, SEGMENTS, fail, lock};
+use crate::world::{DmaBuf, Pair, Queue, Region, SEGMENTS, fail, lock};
 
 /// The one device: its address is all there is of it.
 static DEVICE: u64 = 0;
@@ -179,9 +179,12 @@ unsafe extern "C" fn ibv_reg_mr(
     pd: *mut ibv_pd,
     addr: *mut c_void,
     length: usize,
-    _access: c_int,
+    access: c_int,
 ) -> *mut ibv_mr {
-    let key = lock().number();
+    let mut world = lock();
+    let key = world.number();
+    let region = Region { addr: addr as u64, len: length as u64, domain: pd as usize, access };
+    world.regions.insert(key, region);
     // SAFETY: the domain lives.
     let context = unsafe { (*pd).context };
     Box::into_raw(Box::new(ibv_mr { context, pd, addr, length, handle: key, lkey: key, rkey: key }))
@@ -194,7 +197,7 @@ unsafe extern "C" fn ibv_reg_dmabuf_mr(
     length: usize,
     iova: u64,
     fd: c_int,
-    _access: c_int,
+    access: c_int,
 ) -> *mut ibv_mr {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: a new shared mapping; the offset is checked by the kernel.
@@ -205,6 +208,7 @@ unsafe extern "C" fn ibv_reg_dmabuf_mr(
     }
     let mut world = lock();
     let key = world.number();
+    world.regions.insert(key, Region { addr: iova, len: length as u64, domain: pd as usize, access });
     world.dmabufs.insert(key, DmaBuf { addr: iova, len: length as u64, mapped: mapped as u64 });
     // SAFETY: the domain lives.
     let context = unsafe { (*pd).context };
@@ -216,7 +220,9 @@ unsafe extern "C" fn ibv_reg_dmabuf_mr(
 unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     // SAFETY: made above; the mapping of a dma-buf is its registration's alone.
     unsafe {
-        if let Some(dmabuf) = lock().dmabufs.remove(&(*mr).lkey) {
+        let mut world = lock();
+        world.regions.remove(&(*mr).rkey);
+        if let Some(dmabuf) = world.dmabufs.remove(&(*mr).lkey) {
             libc::munmap(dmabuf.mapped as *mut c_void, dmabuf.len as usize);
         }
         free(mr)

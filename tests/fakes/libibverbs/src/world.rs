@@ -82,11 +82,21 @@ pub struct DmaBuf {
     pub mapped: u64,
 }
 
+/// Registered memory: its range, its domain, and the rights peers have.
+pub struct Region {
+    pub addr: u64,
+    pub len: u64,
+    pub domain: usize,
+    pub access: c_int,
+}
+
 /// Everything that finds objects by number.
 pub struct World {
     pub pairs: BTreeMap<u32, Object<Pair>>,
     /// Registered dma-bufs by key.
     pub dmabufs: BTreeMap<u32, DmaBuf>,
+    /// Registered memory by key.
+    pub regions: BTreeMap<u32, Region>,
     pub listeners: BTreeMap<u16, Object<Id>>,
     /// Ports in use.
     pub ports: BTreeSet<u16>,
@@ -108,6 +118,14 @@ impl World {
         }
     }
 
+    /// Whether a peer of a queue pair in `domain` may access these bytes.
+    pub fn grants(&self, key: u32, domain: usize, (addr, len): (u64, u64), right: c_int) -> bool {
+        self.regions.get(&key).is_some_and(|region| {
+            let inside = addr >= region.addr && addr.saturating_add(len) <= region.addr + region.len;
+            inside && region.domain == domain && region.access & right != 0
+        })
+    }
+
     /// A port that is not in use.
     pub fn free_port(&self) -> Option<u16> {
         (20_000..=u16::MAX).find(|port| !self.ports.contains(port))
@@ -117,6 +135,7 @@ impl World {
 static WORLD: Mutex<World> = Mutex::new(World {
     pairs: BTreeMap::new(),
     dmabufs: BTreeMap::new(),
+    regions: BTreeMap::new(),
     listeners: BTreeMap::new(),
     ports: BTreeSet::new(),
     last: 0,

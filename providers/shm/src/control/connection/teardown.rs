@@ -1,6 +1,7 @@
 //! How a connection ends: once, and after everything that succeeded before.
 
 use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use dat_plugin::{Event, EventKind};
@@ -48,7 +49,9 @@ impl Chan {
                 None => return,
             },
         };
-        let word = if end == End::Local { Packet::Disconnect } else { Packet::Error };
+        // A request that failed broke the connection at both ends, whoever ends it first.
+        let in_order = end == End::Local && !self.faulty.load(Ordering::Acquire);
+        let word = if in_order { Packet::Disconnect } else { Packet::Error };
         let _ = handshake::send(&*socket, &word, &[]);
         let _ = rustix::net::shutdown(&*socket, rustix::net::Shutdown::Both);
         self.dev.forget(token, socket.as_fd());
