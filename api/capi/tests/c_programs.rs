@@ -61,6 +61,12 @@ fn an_endpoint_as_an_mpi_library_makes_it() {
 }
 
 #[test]
+fn connections_of_one_opening_are_reported_to_another_of_the_same_name() {
+    let kit = Kit::new();
+    IAS.iter().for_each(|ia| kit.pass("openings", &[ia]));
+}
+
+#[test]
 fn several_threads_at_once() {
     let kit = Kit::new();
     IAS.iter().for_each(|ia| kit.pass("threads", &[ia]));

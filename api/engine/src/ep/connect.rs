@@ -405,8 +405,9 @@ impl EpInner {
         }
     }
 
-    /// Puts a connection event on the connect dispatcher; if it does not fit, the async dispatcher reports that. The end
-    /// of a connection that the consumer knows to be up always has a place (C-374).
+    /// Puts a connection event on the connect dispatcher; if it does not fit, the async dispatcher of its IA reports
+    /// that. One that was closed with its IA, as one of another IA may be, has no overflow to report. The end of a
+    /// connection that the consumer knows to be up always has a place (C-374).
     pub(super) fn report(
         &self,
         control: &mut Control,
@@ -418,7 +419,11 @@ impl EpInner {
         let Some(evd) = &control.wiring.connect else { return false };
         let data = EventData::Connection { kind, ep: self.id, private_data: data.into(), reason };
         let fits = if ends { evd.0.push_end(data) } else { evd.0.push(data) };
-        if !fits && let Some(ia) = self.owner.upgrade() {
+        let overflowed = || evd.alive("dat_ep_connect", Subtype::HandleEvdConn).is_ok();
+        if !fits
+            && overflowed()
+            && let Some(ia) = evd.0.owner.upgrade()
+        {
             ia.raise(evd.0.id, AsyncReason::EvdOverflow);
         }
         fits

@@ -159,7 +159,7 @@ impl Ia {
         if let Some(pz) = pz {
             pz.check(call, self.inner.id)?;
         }
-        wiring.check_handles(call, self.inner.id)?;
+        wiring.check_handles(call, &self.inner)?;
         let defaulted = attr.is_none();
         let attr = match attr {
             Some(attr) => attr.clone(),

@@ -103,7 +103,7 @@ impl EpInner {
             request: pick(EpMask::REQUEST_EVD_HANDLE, &new.request_evd, &control.wiring.request),
             connect: pick(EpMask::CONNECT_EVD_HANDLE, &new.connect_evd, &control.wiring.connect),
         };
-        wiring.check_handles(call, self.ia).map_err(as_parameter)?;
+        wiring.check_handles(call, &ia).map_err(as_parameter)?;
         let mut wanted = merged(&control.attr, &new.attr, mask);
         if control.defaulted {
             fill_in(&mut wanted, &attr::defaults(&ia, &wiring), mask);

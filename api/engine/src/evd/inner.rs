@@ -138,6 +138,11 @@ impl Evd {
         Ok(())
     }
 
+    /// Whether its IA is open and has the name of `ia`.
+    pub(crate) fn is_of_same_name(&self, ia: &IaInner) -> bool {
+        self.0.owner.upgrade().is_some_and(|owner| owner.name() == ia.name() && owner.device("").is_ok())
+    }
+
     /// Fails when it was freed.
     pub(crate) fn alive(&self, call: &'static str, handle: Subtype) -> Result<()> {
         if self.0.fork.forked() {

@@ -205,6 +205,30 @@ pub const CASES: &[Case] = &[
             &["PSPs created: 100", "RSPs created: 100"],
         )
     },
+    alone(
+        &[
+            "-T",
+            "L",
+            "-w",
+            "8",
+            "-m",
+            "100",
+            "limit_pz",
+            "limit_cno",
+            "limit_evd",
+            "limit_ep",
+            "limit_lmr",
+            "limit_rpost",
+        ],
+        &["EPs created: 100", "LMRs created: 100"],
+    ),
+    Case {
+        needs: &[Need::LongQualifiers],
+        ..alone(
+            &["-T", "L", "-w", "8", "-m", "100", "limit_psp", "limit_rsp"],
+            &["PSPs created: 100", "RSPs created: 100"],
+        )
+    },
     alone(&["-T", "F", "-f", "hwconn"], &["case: 3"]),
     alone(&["-T", "F", "-f", "endpoint"], &["case: 2"]),
     alone(&["-T", "F", "-f", "pz"], &["case: 2"]),
