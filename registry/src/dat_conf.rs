@@ -62,6 +62,9 @@ fn entry(line: &str, defined: Location) -> Result<Option<Entry>, Fault> {
         let missing = missing.unwrap_or_default();
         return Err(error(format!("{} fields, 8 are required{missing}", fields.len())));
     };
+    if let Some(at) = fields.iter().position(|field| field.contains('\0')) {
+        return Err(error(format!("the {} contains a NUL", FIELDS[at])));
+    }
     if let Some(fault) = name_fault(&name) {
         return Err(error(fault));
     }
@@ -74,7 +77,7 @@ fn entry(line: &str, defined: Location) -> Result<Option<Entry>, Fault> {
     if !matches!(default.as_str(), "default" | "nondefault") {
         return Err(error(format!("{default:?} where default or nondefault is required")));
     }
-    if library.is_empty() || library.contains('\0') {
+    if library.is_empty() {
         return Err(error("the library is empty".into()));
     }
     if !is_provider_version(&version) {
@@ -198,6 +201,7 @@ mod tests {
             "x u2.0 threadsafe maybe x.so dapl.2.0 \"\" \"\"",
             "x u2.0 threadsafe default \"\" dapl.2.0 \"\" \"\"",
             "x u2.0 threadsafe default x.so 2.0 \"\" \"\"",
+            "x u2.0 threadsafe default x.so dapl.2.0 \"\" \"a\0b\"",
             "x u2.0 threadsafe default x.so dapl.2.0 \"\" \"",
             "x u2.0 threadsafe default x.so dapl.2.0 \"\" \"\" more",
             "\u{fc} \u{fc}2.0 threadsafe default x.so dapl.2.0 \"\" \"\"",

@@ -55,11 +55,16 @@ fn is_secure() -> bool {
     if getuid() != geteuid() || getgid() != getegid() {
         return true;
     }
-    // The kernel's own verdict, which includes capabilities. It is unreadable if the kernel protects this process from
-    // its starter, and absent if /proc is not mounted.
-    match std::fs::read("/proc/self/auxv") {
+    // The kernel's own verdict, which includes capabilities.
+    is_secure_by(std::fs::read("/proc/self/auxv"))
+}
+
+/// The verdict of an auxiliary vector, or of why it cannot be read. Only where /proc is not mounted there is none. The
+/// kernel may protect this process from its starter, or the starter may have left it no descriptor.
+fn is_secure_by(auxv: std::io::Result<Vec<u8>>) -> bool {
+    match auxv {
         Ok(bytes) => at_secure(&bytes),
-        Err(error) => error.kind() == std::io::ErrorKind::PermissionDenied,
+        Err(error) => error.kind() != std::io::ErrorKind::NotFound,
     }
 }
 
@@ -113,5 +118,15 @@ mod tests {
         assert!(at_secure(&vector(&[(6, 4096), (23, 1), (0, 0)])));
         assert!(!at_secure(&vector(&[(6, 23), (23, 0), (0, 0)])));
         assert!(!at_secure(&[1, 2, 3]));
+    }
+
+    /// The starter of a program with file capabilities may have taken all its descriptors away.
+    #[test]
+    fn a_vector_that_cannot_be_read_counts_as_secure() {
+        use std::io::Error;
+        let failed = |errno: rustix::io::Errno| is_secure_by(Err(Error::from(errno)));
+        assert!(failed(rustix::io::Errno::MFILE) && failed(rustix::io::Errno::NFILE));
+        assert!(failed(rustix::io::Errno::ACCESS) && failed(rustix::io::Errno::NOMEM));
+        assert!(!failed(rustix::io::Errno::NOENT), "without /proc");
     }
 }

@@ -11,6 +11,9 @@ mod entry;
 mod environment;
 mod error;
 mod explain;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod inspection;
 mod open;
 mod read;

@@ -9,13 +9,16 @@
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{Read as _, Result as IoResult};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use dat_plugin::host::LoadError;
 use sha2::{Digest as _, Sha256};
 
 use crate::environment::Environment;
 use crate::error::LoadFailure;
+
+mod acl;
+mod mount;
 
 const WRITABLE_BY_GROUP: u32 = 0o020;
 const WRITABLE_BY_ALL: u32 = 0o002;
@@ -57,6 +60,16 @@ impl Trusted {
         if mode & WRITABLE_BY_ALL != 0 {
             return Some(format!("{is} may be written by everybody; mend it with: chmod o-w {shown}"));
         }
+        if mode & WRITABLE_BY_GROUP != 0
+            && let Some(who) = acl::writer(path, &self.owners, &self.groups)
+        {
+            return Some(format!("{is} may be written by {who}; mend it with: setfacl -b {shown}"));
+        }
+        if let Some(mounter) = mount::mounter(found.dev()).filter(|mounter| !self.owners.contains(mounter)) {
+            return Some(format!(
+                "{is} is on a file system (FUSE) that user {mounter} mounted, who decides what is in it"
+            ));
+        }
         let group_is_fine = self.groups.contains(&found.gid()) || (self.roots_choice && found.uid() == 0);
         if mode & WRITABLE_BY_GROUP != 0 && !group_is_fine {
             return Some(format!(
@@ -91,11 +104,8 @@ pub(crate) fn check_library(
         .map_err(unreadable)?
         .map_or(Ok(()), |reason| Err(untrusted(reason)))?;
     // Users who can replace a link choose the library, even if only among trusted ones.
-    if path.symlink_metadata().is_ok_and(|found| found.is_symlink()) {
-        let folder = path.parent().unwrap_or(Path::new("/")).canonicalize().map_err(unreadable)?;
-        check_folders(&folder.join("link"), trusted)
-            .map_err(unreadable)?
-            .map_or(Ok(()), |reason| Err(untrusted(reason)))?;
+    for link in links(path).map_err(unreadable)? {
+        check_folders(&link, trusted).map_err(unreadable)?.map_or(Ok(()), |reason| Err(untrusted(reason)))?;
     }
     if let Some(wanted) = sha256 {
         let is = digest(&mut file).map_err(unreadable)?;
@@ -124,6 +134,38 @@ fn check_folders(canonical: &Path, trusted: &Trusted) -> IoResult<Option<String>
         }
     }
     Ok(None)
+}
+
+/// All links on the way to a file: links to folders, and links to links. Each is in a canonical folder.
+fn links(path: &Path) -> IoResult<Vec<PathBuf>> {
+    /// As many as the kernel follows.
+    const MOST: usize = 40;
+    let mut rest: Vec<PathBuf> = vec![std::path::absolute(path)?];
+    let (mut at, mut found) = (PathBuf::from("/"), Vec::new());
+    while let Some(part) = rest.pop() {
+        let mut parts = part.components();
+        let Some(first) = parts.next() else { continue };
+        rest.push(parts.as_path().to_owned());
+        match first {
+            Component::RootDir => at = PathBuf::from("/"),
+            Component::ParentDir => {
+                at.pop();
+            }
+            Component::Normal(name) => {
+                let next = at.join(name);
+                if !next.symlink_metadata()?.is_symlink() {
+                    at = next;
+                } else if found.len() < MOST {
+                    rest.push(next.read_link()?);
+                    found.push(next);
+                } else {
+                    return Err(rustix::io::Errno::LOOP.into());
+                }
+            }
+            Component::CurDir | Component::Prefix(_) => {}
+        }
+    }
+    Ok(found)
 }
 
 /// Opens without blocking, even if the library is a pipe.
@@ -225,6 +267,45 @@ mod tests {
         assert!(check_library(&link, None, &own()).is_ok());
         fs::set_permissions(open.path(), fs::Permissions::from_mode(0o777)).expect("set");
         assert!(reason(&link, None, &own()).contains("may be written by everybody"));
+    }
+
+    /// Links of folders, and links to links, are chosen by whoever may write to their folders.
+    #[test]
+    fn each_link_on_the_way_must_be_in_a_trusted_folder() {
+        let (folder, path) = library(0o644);
+        let open = tempfile::tempdir().expect("a folder");
+        let sound = tempfile::tempdir().expect("a folder");
+        let (of_folder, second) = (open.path().join("to-folder"), open.path().join("second"));
+        std::os::unix::fs::symlink(folder.path(), &of_folder).expect("linked");
+        std::os::unix::fs::symlink(&path, &second).expect("linked");
+        let first = sound.path().join("first");
+        std::os::unix::fs::symlink(&second, &first).expect("linked");
+        let ways = [of_folder.join("x.so"), first];
+        for way in &ways {
+            assert!(check_library(way, None, &own()).is_ok(), "{}", way.display());
+        }
+        fs::set_permissions(open.path(), fs::Permissions::from_mode(0o777)).expect("set");
+        for way in &ways {
+            assert!(reason(way, None, &own()).contains("may be written by everybody"), "{}", way.display());
+        }
+        let round = sound.path().join("round");
+        std::os::unix::fs::symlink(&round, &round).expect("linked");
+        assert!(links(&round).is_err());
+    }
+
+    #[test]
+    fn a_user_whom_an_access_control_list_names_may_not_write() {
+        let (_folder, path) = library(0o664);
+        let list = |id: u32| acl::encode(&[(1, 6, 0), (2, 6, id), (4, 4, 0), (16, 6, 0), (32, 4, 0)]);
+        let set =
+            |id: u32| rustix::fs::setxattr(&path, acl::NAME, &list(id), rustix::fs::XattrFlags::empty());
+        if let Err(why) = set(65534) {
+            println!("NOT RUN: access control lists in {}: {why}", path.display());
+            return;
+        }
+        assert!(reason(&path, None, &own()).contains("user 65534"));
+        set(rustix::process::geteuid().as_raw()).expect("set");
+        assert!(check_library(&path, None, &own()).is_ok(), "one's own name");
     }
 
     #[test]

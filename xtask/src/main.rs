@@ -40,7 +40,7 @@ struct Command {
 /// The options of a command that takes any arguments.
 const ANY: &[&str] = &["COMMAND..."];
 
-const COMMANDS: [Command; 25] = [
+const COMMANDS: [Command; 26] = [
     Command {
         name: "demo",
         options: &[],
@@ -143,6 +143,13 @@ const COMMANDS: [Command; 25] = [
         options: &[],
         about: "memory errors: lock, kit, engine, loopback and shm under AddressSanitizer (nightly)",
         run: |_| legs::sanitizers::address(),
+    },
+    Command {
+        name: "fuzz",
+        options: &["[TARGET]", "--seconds", "N", "--keep"],
+        about: "coverage-guided fuzzing of what comes from outside, each target for 4 seconds, or TARGET for N (nightly); --keep \
+                renews the corpora in the tree",
+        run: legs::fuzz::run,
     },
     Command {
         name: "deny",

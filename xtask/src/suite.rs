@@ -8,7 +8,7 @@ use crate::output::Log;
 use crate::{bench, deps, legs, output};
 
 /// The steps of CI. Quick ones come first, so that a small mistake shows early.
-const LEGS: [Leg; 31] = [
+const LEGS: [Leg; 32] = [
     Leg { name: "set-up", when: Quick, run: set_up },
     Leg { name: "format", when: Quick, run: legs::checks::format },
     Leg { name: "dependencies", when: Quick, run: || deps::run(&[]) },
@@ -29,6 +29,7 @@ const LEGS: [Leg; 31] = [
     Leg { name: "loom", when: Full, run: legs::loom::run },
     Leg { name: "miri", when: Full, run: legs::miri::run },
     Leg { name: "thread sanitizer", when: Full, run: legs::sanitizers::thread },
+    Leg { name: "fuzz", when: Full, run: legs::fuzz::short },
     Leg { name: "address sanitizer", when: All, run: legs::sanitizers::address },
     Leg { name: "libfabric", when: Full, run: legs::libfabric::run },
     Leg { name: "MPI", when: Full, run: legs::mpi::run },

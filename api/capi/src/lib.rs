@@ -21,6 +21,9 @@ mod counter;
 mod event;
 mod exports;
 mod foreign;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing;
 mod handle;
 mod names;
 mod object;
@@ -32,7 +35,7 @@ mod text;
 /// Puts an exported function into the version node of uDAPL 2.0. The linker knows it by `exports.map`.
 macro_rules! symbol_version {
     ($symbol:ident) => {
-        #[cfg(not(test))]
+        #[cfg(not(any(test, fuzzing)))]
         std::arch::global_asm!(concat!(
             ".symver ",
             stringify!($symbol),

@@ -86,7 +86,15 @@ struct Sources {
 
 const NOT_FOUND: Code = code(ReturnType::ProviderNotFound, Subtype::None);
 
+/// All there is for a fuzzer.
+#[cfg(fuzzing)]
+pub static ONLY: std::sync::OnceLock<fn() -> Registry> = std::sync::OnceLock::new();
+
 fn sources() -> Result<Sources, String> {
+    #[cfg(fuzzing)]
+    if let Some(registry) = ONLY.get() {
+        return Ok(Sources { layered: Some(registry()), lines: Vec::new() });
+    }
     match override_file() {
         // A file that cannot be read is an empty registry (spec: registry).
         Some(file) => Ok(Sources { layered: None, lines: lines(Path::new(&file)) }),

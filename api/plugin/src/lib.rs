@@ -41,6 +41,9 @@ mod abi;
 mod elf_note;
 #[doc(hidden)]
 pub mod export;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod feed;
 pub mod host;
 #[cfg(all(test, not(miri)))]
 mod layout;

@@ -52,6 +52,9 @@ mod device;
 mod discovery;
 mod endpoint;
 mod fabric;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing;
 mod memory;
 mod params;
 mod probe;

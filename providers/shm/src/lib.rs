@@ -23,18 +23,23 @@ mod address;
 mod control;
 mod data;
 mod foreign;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing;
 mod memory;
 mod notify;
 mod params;
 mod probe;
 
 // The tests of a hostile peer speak the protocol itself, so they are inside; their helpers are those of the others.
-#[cfg(test)]
+// The fuzzer's peer is that of the tests.
+#[cfg(any(test, fuzzing))]
 extern crate self as dat_shm;
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 #[path = "../tests/common/mod.rs"]
 mod common;
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
+#[cfg_attr(fuzzing, allow(dead_code, unused_imports, reason = "of the tests"))]
 mod hostile;
 
 use std::sync::Arc;

@@ -7,6 +7,7 @@ pub mod conformance;
 pub mod deny;
 pub mod evolution;
 pub mod faults;
+pub mod fuzz;
 pub mod instructions;
 pub mod libfabric;
 pub mod libfabric_speed;

@@ -70,6 +70,19 @@ pub fn inspect(path: &Path) -> Result<Inspection, LoadError> {
     read(&pages)
 }
 
+/// As [`inspect`], of the bytes of a file.
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub fn inspect_bytes(bytes: &[u8]) {
+    let _ = Note::parse(bytes);
+    if check_head(bytes).is_ok()
+        && let Ok(found) = read(bytes)
+    {
+        assert!(found.needed.len() <= MOST_NEEDED);
+        let _ = found.verdict();
+    }
+}
+
 impl Inspection {
     /// Whether this host can load it, as far as the file shows.
     pub fn verdict(&self) -> Result<(), LoadError> {

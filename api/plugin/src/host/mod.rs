@@ -30,6 +30,9 @@ pub use channel::Channel;
 pub use device::{Device, Listener};
 pub use error::LoadError;
 pub use fork::ForkGuard;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub use inspect::inspect_bytes;
 pub use inspect::{Inspection, Root, inspect};
 pub use layer::{Below, BelowChannel, BelowListener, BelowQueue, BelowSrq};
 pub use load::{Plugin, Wrap};

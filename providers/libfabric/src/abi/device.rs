@@ -44,7 +44,7 @@ impl FabricDevice {
         DeviceInner::open(config).map(FabricDevice)
     }
 
-    #[cfg(test)]
+    #[cfg(any(test, fuzzing))]
     pub(crate) fn inner(&self) -> &Arc<DeviceInner> {
         &self.0
     }

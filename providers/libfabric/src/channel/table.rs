@@ -117,12 +117,12 @@ impl ChannelTable {
         std::mem::take(&mut *self.channels.lock())
     }
 
-    #[cfg(test)]
+    #[cfg(any(test, fuzzing))]
     pub fn remove(&self, id: u32) {
         self.channels.lock().remove(&id);
     }
 
-    #[cfg(test)]
+    #[cfg(any(test, fuzzing))]
     pub fn is_empty(&self) -> bool {
         self.channels.lock().is_empty()
     }

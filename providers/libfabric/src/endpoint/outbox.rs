@@ -248,7 +248,7 @@ fn drop_answer(all: &mut VecDeque<Waiting>) {
     }
 }
 
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 impl Outbox {
     /// Takes all waiting frames: for each, whether it is a refusal.
     pub fn take_waiting(&self) -> Vec<bool> {

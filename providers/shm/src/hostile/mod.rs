@@ -26,28 +26,39 @@ use crate::data::slab::{Place, Slot};
 use crate::memory::keys::KeyTable;
 use crate::notify::ready_bitmap::{BitmapFile, ReadyBitmaps};
 
-const RING: usize = 16384;
+pub(crate) const RING: usize = 16384;
 
 /// A peer that speaks the protocol as far as its test wants.
-struct Attacker {
-    socket: OwnedFd,
+pub(crate) struct Attacker {
+    pub(crate) socket: OwnedFd,
     segment: Segment,
     keys: KeyTable,
     bitmaps: ReadyBitmaps,
 }
 
 impl Attacker {
-    fn new(port: u64) -> Attacker {
+    pub(crate) fn new(port: u64) -> Attacker {
+        let socket = Attacker::knock(port);
+        let segment = Segment::new(Slot::single(RING).unwrap());
+        Attacker { socket, segment, keys: KeyTable::new().unwrap(), bitmaps: ReadyBitmaps::new().unwrap() }
+    }
+
+    /// A new socket in place of the one there is.
+    #[cfg(fuzzing)]
+    pub(crate) fn reconnect(&mut self, port: u64) {
+        self.socket = Attacker::knock(port);
+    }
+
+    fn knock(port: u64) -> OwnedFd {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket =
             rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
         let name = SocketAddrUnix::new_abstract_name(format!("dat-shm/default/{port}").as_bytes()).unwrap();
         rustix::net::connect(&socket, &name).unwrap();
-        let segment = Segment::new(Slot::single(RING).unwrap());
-        Attacker { socket, segment, keys: KeyTable::new().unwrap(), bitmaps: ReadyBitmaps::new().unwrap() }
+        socket
     }
 
-    fn hello() -> Hello {
+    pub(crate) fn hello() -> Hello {
         Hello { device: 1, domain: 7, port: 5, reads_in: 8, ..Hello::default() }
     }
 
@@ -66,7 +77,7 @@ impl Attacker {
     }
 
     /// The descriptors that go with it.
-    fn fds(&self) -> [BorrowedFd<'_>; 3] {
+    pub(crate) fn fds(&self) -> [BorrowedFd<'_>; 3] {
         [self.segment.slot().slab().file(), self.bitmaps.file(), self.keys.file()].map(Option::unwrap)
     }
 

@@ -429,3 +429,46 @@ impl KeyView {
         (same && inside && of_domain == domain && access.contains(right)).then_some(found)
     }
 }
+
+/// What fuzz targets do with a table.
+#[cfg(fuzzing)]
+mod fuzzing {
+    use super::*;
+
+    impl KeyTable {
+        /// As a peer maps it.
+        pub(crate) fn view(&self) -> Result<KeyView, String> {
+            let fd = self.file().and_then(|fd| fd.try_clone_to_owned().ok()).ok_or("no file")?;
+            KeyView::open(fd.into())
+        }
+    }
+
+    impl KeyView {
+        /// One for all executions, which may be written to.
+        pub(crate) fn scratch() -> &'static KeyView {
+            static SCRATCH: std::sync::OnceLock<KeyView> = std::sync::OnceLock::new();
+            SCRATCH.get_or_init(|| {
+                let map = SharedMapping::create("fuzz", TABLE, Pages::Normal, Seals::MakerWrites);
+                KeyView(map.expect("memory"))
+            })
+        }
+
+        /// Fills a row with these bytes.
+        pub(crate) fn write(&self, index: u32, bytes: &[u8]) {
+            let mut row = [0u8; size_of::<Row>()];
+            row[..bytes.len()].copy_from_slice(bytes);
+            let to = std::ptr::from_ref(self.row(index)).cast_mut().cast::<u8>();
+            // SAFETY: a row of the writable mapping; one thread uses it.
+            unsafe { std::ptr::copy_nonoverlapping(row.as_ptr(), to, row.len()) };
+        }
+
+        pub(crate) fn key(&self, index: u32) -> u32 {
+            self.row(index).key.load(Ordering::Relaxed)
+        }
+
+        /// As [`KeyView::home`].
+        pub(crate) fn place(&self, lkey: u32, addr: u64, len: u64) -> Option<(u64, u64)> {
+            self.home(lkey, addr, len)
+        }
+    }
+}

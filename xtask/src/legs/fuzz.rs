@@ -1,0 +1,252 @@
+//! Coverage-guided fuzzing: the targets of `fuzz/`, each for some seconds, or one of them for as long as is wanted.
+//!
+//! libFuzzer comes with the crate `libfuzzer-sys`, which compiles it; `cargo-fuzz` is not needed. What a run finds is kept
+//! in the target folder, and the next run goes on from there. The corpora in the tree are small; `--keep` renews them.
+
+use std::path::{Path, PathBuf};
+
+use crate::cargo::{nightly, target_dir};
+use crate::leg::{Outcome, Report};
+use crate::process::Run;
+
+/// The targets: `fuzz/fuzz_targets` has a file for each.
+const TARGETS: [&str; 12] = [
+    "shm_packet",
+    "shm_ring",
+    "shm_program",
+    "shm_memory",
+    "shm_connection",
+    "libfabric_wire",
+    "libfabric_finder",
+    "libfabric_frames",
+    "plugins_toml",
+    "dat_conf",
+    "elf_note",
+    "c_calls",
+];
+
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// Coverage as libFuzzer reads it, and AddressSanitizer.
+const FLAGS: &str = "--cfg fuzzing -Zsanitizer=address -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+                     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
+                     -Cllvm-args=-sanitizer-coverage-trace-compares";
+
+/// Seconds for each target as a leg.
+const SHORT: u64 = 4;
+
+/// An input that takes longer is a failure. Generous, for a machine that does other things too.
+const SLOWEST: u64 = 20;
+
+/// The leg: each target for a few seconds.
+pub fn short() -> Report {
+    run(&[])
+}
+
+/// `cargo xtask fuzz [TARGET] [--seconds N] [--keep]`.
+pub fn run(words: &[String]) -> Report {
+    let mut chosen = TARGETS.to_vec();
+    let (mut seconds, mut keep) = (SHORT, false);
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--keep" => keep = true,
+            "--seconds" => {
+                let number = words.next().and_then(|number| number.parse().ok());
+                seconds = number.ok_or("--seconds takes a number")?;
+            }
+            name => {
+                let known = TARGETS.iter().find(|target| **target == name);
+                chosen =
+                    vec![known.ok_or_else(|| format!("there is no target {name:?}; known are {TARGETS:?}"))?];
+            }
+        }
+    }
+    let programs = match build(&chosen)? {
+        Ok(programs) => programs,
+        Err(reason) => return Ok(Outcome::NotRun(reason)),
+    };
+    let mut all = 0;
+    let (mut said, mut failed) = (Vec::new(), Vec::new());
+    for target in chosen {
+        let target = Target { name: target, program: programs.join(target) };
+        match target.fuzz(seconds) {
+            Ok(figures) => {
+                all += figures.executions;
+                said.push(format!("{} {}", target.name, figures.words()));
+                if keep {
+                    target.keep()?;
+                }
+            }
+            Err(message) => failed.push(format!("{}: {message}", target.name)),
+        }
+    }
+    if !failed.is_empty() {
+        return Err(failed.join("; "));
+    }
+    Ok(Outcome::passed(format!("{all} executions, no crash: {}", said.join(", "))))
+}
+
+/// Builds the targets; their folder, or why they cannot be built here.
+fn build(targets: &[&str]) -> Result<Result<PathBuf, String>, String> {
+    if !cfg!(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu")) {
+        return Ok(Err(format!("only on {TARGET}")));
+    }
+    if !nightly().args(["--version"]).works() {
+        return Ok(Err("there is no nightly toolchain; `rustup toolchain install nightly`".to_owned()));
+    }
+    if !Run::new("c++").args(["--version"]).works() {
+        return Ok(Err("there is no C++ compiler, which libFuzzer needs; install g++".to_owned()));
+    }
+    let folder = target_dir()?.join("fuzz");
+    let manifest = ["--manifest-path", "fuzz/Cargo.toml"];
+    if !nightly().args(["fetch"]).args(manifest).works() {
+        return Ok(Err(
+            "libfuzzer-sys can be had neither from the network nor from cargo's folder".to_owned()
+        ));
+    }
+    nightly()
+        .args(["build"])
+        .args(manifest)
+        .args(["--release", "--target", TARGET])
+        .args(targets.iter().flat_map(|target| ["--bin", target]))
+        .env("RUSTFLAGS", FLAGS)
+        .env("CARGO_TARGET_DIR", &folder)
+        .run()?;
+    Ok(Ok(folder.join(TARGET).join("release")))
+}
+
+/// A target, built.
+struct Target {
+    name: &'static str,
+    program: PathBuf,
+}
+
+/// What libFuzzer printed last.
+#[derive(Default)]
+struct Figures {
+    executions: u64,
+    /// Edges covered, and features: edges with how often, and comparisons.
+    coverage: String,
+    features: String,
+}
+
+impl Target {
+    /// The corpus in the tree.
+    fn kept(&self) -> PathBuf {
+        Path::new("fuzz/corpus").join(self.name)
+    }
+
+    /// The corpus that grows.
+    fn found(&self) -> Result<PathBuf, String> {
+        let folder = target_dir()?.join("fuzz/corpus").join(self.name);
+        std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        std::fs::create_dir_all(self.kept())
+            .map_err(|error| format!("{}: {error}", self.kept().display()))?;
+        Ok(folder)
+    }
+
+    fn start(&self) -> Run {
+        // libFuzzer prints to its standard error.
+        Run::new("sh")
+            .args(["-c", "exec \"$0\" \"$@\" 2>&1"])
+            .args([&self.program])
+            // Memory that a peer may still write is kept for ever, on purpose.
+            .env("ASAN_OPTIONS", "detect_leaks=0")
+            .env("DAT_LOG", "off")
+    }
+
+    fn fuzz(&self, seconds: u64) -> Result<Figures, String> {
+        let found = self.found()?;
+        let artifacts = target_dir()?.join(format!("fuzz/{}-", self.name));
+        let mut figures = Figures::default();
+        let ended = self
+            .start()
+            .args([&found, &self.kept()])
+            .args([
+                format!("-max_total_time={seconds}"),
+                format!("-timeout={SLOWEST}"),
+                format!("-artifact_prefix={}", artifacts.display()),
+            ])
+            .args(["-rss_limit_mb=3072", "-max_len=4200", "-print_final_stats=1", "-detect_leaks=0"])
+            .deadline(seconds + 300)
+            .lines(|line| figures.line(line));
+        ended.map_err(|why| format!("{why}; the input is {}*", artifacts.display()))?;
+        match figures.executions {
+            0 => Err("libFuzzer executed nothing".to_owned()),
+            _ => Ok(figures),
+        }
+    }
+
+    /// Puts the smallest inputs with the coverage of all into the tree.
+    fn keep(&self) -> Result<(), String> {
+        let (found, kept) = (self.found()?, self.kept());
+        let merged = target_dir()?.join("fuzz/merged").join(self.name);
+        let failed = |error: std::io::Error| format!("{}: {error}", merged.display());
+        let _ = std::fs::remove_dir_all(&merged);
+        std::fs::create_dir_all(&merged).map_err(failed)?;
+        self.start().args(["-merge=1"]).args([&merged, &found, &kept]).args(["-max_len=512"]).run()?;
+        std::fs::remove_dir_all(&kept).map_err(failed)?;
+        std::fs::create_dir_all(&kept).map_err(failed)?;
+        let mut inputs: Vec<_> = std::fs::read_dir(&merged).map_err(failed)?.flatten().collect();
+        inputs.sort_by_key(|input| input.metadata().map_or(u64::MAX, |data| data.len()));
+        for input in inputs.iter().take(MOST_KEPT) {
+            std::fs::copy(input.path(), kept.join(input.file_name())).map_err(failed)?;
+        }
+        Ok(())
+    }
+}
+
+/// Inputs of a corpus in the tree at most.
+const MOST_KEPT: usize = 150;
+
+impl Figures {
+    fn line(&mut self, line: &str) {
+        if let Some(number) = line.strip_prefix("stat::number_of_executed_units:") {
+            self.executions = number.trim().parse().unwrap_or(0);
+        }
+        // `#123  DONE   cov: 45 ft: 67 corp: …`
+        let mut words = line.split_whitespace();
+        if line.starts_with('#') && words.any(|word| word == "cov:") {
+            self.coverage = words.next().unwrap_or_default().to_owned();
+            self.features = words.nth(1).unwrap_or_default().to_owned();
+        }
+    }
+
+    fn words(&self) -> String {
+        format!("{} (edges {}, features {})", self.executions, self.coverage, self.features)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_those_that_libfuzzer_printed_last() {
+        let mut figures = Figures::default();
+        for line in [
+            "INFO: Seed: 1",
+            "#2\tINITED cov: 12 ft: 13 corp: 1/1b exec/s: 0 rss: 41Mb",
+            "#4096\tDONE   cov: 345 ft: 678 corp: 9/80b lim: 11 exec/s: 1024 rss: 50Mb",
+            "stat::number_of_executed_units: 4096",
+        ] {
+            figures.line(line);
+        }
+        assert_eq!(figures.words(), "4096 (edges 345, features 678)");
+    }
+
+    #[test]
+    fn each_target_has_its_file() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/fuzz_targets");
+        let mut files: Vec<String> = std::fs::read_dir(folder)
+            .expect("the targets")
+            .flatten()
+            .filter_map(|file| Some(file.path().file_stem()?.to_string_lossy().into_owned()))
+            .collect();
+        let mut targets = TARGETS.map(str::to_owned).to_vec();
+        files.sort();
+        targets.sort();
+        assert_eq!(files, targets);
+    }
+}
