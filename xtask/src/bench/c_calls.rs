@@ -1,5 +1,6 @@
 //! What calls through the C library cost over the same calls in Rust.
 
+use super::COUNTED;
 use crate::cargo::{cargo, target_dir};
 use crate::output;
 use crate::process::Run;
@@ -8,8 +9,9 @@ use crate::process::Run;
 pub fn overhead() -> Result<String, String> {
     let packages = ["-p", "dat-capi", "-p", "dat-loopback"];
     // Examples alone would be run with whichever library was built before.
-    cargo().args(["build", "--release", "--lib", "--examples"]).args(packages).deadline(1200).run()?;
-    let program = target_dir()?.join("release/examples/overhead");
+    let build = cargo().args(["build", "--profile", COUNTED, "--lib", "--examples"]).args(packages);
+    build.env("CARGO_INCREMENTAL", "0").deadline(1200).run()?;
+    let program = target_dir()?.join(COUNTED).join("examples/overhead");
     let text = Run::new(&program.to_string_lossy()).args(["2000"]).output()?;
     output::stdout_line(&text);
     let more = |line: &str| {

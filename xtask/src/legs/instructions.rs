@@ -11,6 +11,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::bench::COUNTED;
 use crate::cargo::{cargo, target_dir};
 use crate::leg::{Outcome, Report};
 use crate::markdown::{Markdown, PAGE, with_table};
@@ -111,11 +112,10 @@ fn count() -> Result<Counts, String> {
         "dat-verbs-double",
         "dat-fabric-double",
     ];
-    let build =
-        || cargo().args(["build", "--profile", "counted"]).env("CARGO_INCREMENTAL", "0").deadline(1800);
+    let build = || cargo().args(["build", "--profile", COUNTED]).env("CARGO_INCREMENTAL", "0").deadline(1800);
     build().args(libraries.iter().flat_map(|name| ["-p", name])).run()?;
     build().args(["-p", "dat-bench", "--bin", "dat-count"]).run()?;
-    let built = target_dir()?.join("counted");
+    let built = target_dir()?.join(COUNTED);
     let work = tempfile::tempdir().map_err(|error| format!("a folder for the counts: {error}"))?;
     let doubles = work.path().join("lib");
     stand_in(&built, &doubles)?;
