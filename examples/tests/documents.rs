@@ -1,4 +1,5 @@
-//! The documents agree with the tree: links, quoted code, decision records, and the tables of ARCHITECTURE.md.
+//! The documents agree with the tree: quoted code, decision records, and the tables of ARCHITECTURE.md. Links are checked
+//! with the specification, in `conformance/tests/specification`.
 #![forbid(unsafe_code)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,31 +23,6 @@ fn the_first_program_of_the_readme_is_the_example() {
     let (_, program) =
         example.split_once("unsafe_code)]\n\n").expect("the example begins with its attributes");
     assert_eq!(blocks.first().map(String::as_str), Some(program));
-}
-
-#[test]
-fn links_lead_to_files_and_headings() {
-    let mut links = 0;
-    let mut wrong = Vec::new();
-    for document in documents() {
-        let text = read_path(&document);
-        let folder = document.parent().expect("a folder");
-        for target in targets(&text) {
-            let (file, anchor) = target.split_once('#').unwrap_or((&target, ""));
-            let path = if file.is_empty() { document.clone() } else { folder.join(file) };
-            links += 1;
-            if !path.exists() {
-                wrong.push(format!("{}: {target}: no such file", document.display()));
-            } else if !anchor.is_empty()
-                && path.extension().is_some_and(|e| e == "md")
-                && !has_anchor(&path, anchor)
-            {
-                wrong.push(format!("{}: {target}: no such heading", document.display()));
-            }
-        }
-    }
-    assert!(links > 100, "{links} links were found");
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 #[test]
@@ -280,42 +256,6 @@ fn code_blocks(text: &str, language: &str) -> Vec<String> {
         .filter_map(|block| block.strip_prefix(language)?.strip_prefix('\n'))
         .map(|b| format!("{b}\n"))
         .collect()
-}
-
-/// Targets of links to files of the tree.
-fn targets(text: &str) -> Vec<String> {
-    let text: String = text.split("```").step_by(2).collect();
-    let found = text
-        .match_indices("](")
-        .filter_map(|(at, _)| text[at + 2..].split_once(')'))
-        .map(|(target, _)| target);
-    found.filter(|target| !target.contains("://") && !target.contains(' ')).map(str::to_owned).collect()
-}
-
-/// Whether a document has a heading, or an explicit anchor, of this name.
-fn has_anchor(path: &Path, anchor: &str) -> bool {
-    let text = read_path(path);
-    let slug = |heading: &str| -> String {
-        let kept = heading.trim().chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
-        kept.map(|c| if c == ' ' { '-' } else { c.to_ascii_lowercase() }).collect()
-    };
-    text.contains(&format!("id=\"{anchor}\""))
-        || text
-            .lines()
-            .filter(|line| line.starts_with('#'))
-            .any(|line| slug(line.trim_start_matches('#')) == anchor)
-}
-
-/// The documents people read, of the whole tree.
-fn documents() -> Vec<PathBuf> {
-    let mut documents = Vec::new();
-    walk(&root(), &mut |path| {
-        if path.extension().is_some_and(|e| e == "md") {
-            documents.push(path.to_owned());
-        }
-    });
-    assert!(documents.len() > 50, "{documents:?}");
-    documents
 }
 
 /// Files of one folder with this extension.

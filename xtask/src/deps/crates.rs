@@ -25,7 +25,7 @@ const ALLOWED: [(&str, &[&str], &[&str]); 25] = [
     ("libfabric-sys", &[], &[]),
     ("dat-libfabric", &["dat-plugin", "dat-kit", "dat-sync", "libfabric-sys"], &[]),
     // The suite is a command of its own right: `dat conformance`.
-    ("dat-capi", &["dat-types", "dat-plugin", "dat-engine", "dat-registry"], PLUGINS),
+    ("dat-capi", &["dat-sync", "dat-types", "dat-plugin", "dat-engine", "dat-registry"], PLUGINS),
     ("dat-cli", &["dat", "dat-conformance", "dat-measure"], &["dat-ibverbs", "dat-loopback", "dat-shm"]),
     ("dat-measure", &[], &[]),
     ("dat-examples", &["dat"], &["dat", "dat-loopback", "dat-shm"]),

@@ -5,8 +5,9 @@
 
 use std::any::Any;
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering, compiler_fence, fence};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering, fence};
 
+use dat_sync::membarrier;
 use parking_lot::Mutex;
 
 /// A thread is inside as long as it has one. Guards nest.
@@ -60,7 +61,7 @@ pub fn enter() -> Guard {
     }
     record.word.store(word + 1, Ordering::Relaxed);
     if MODE.load(Ordering::Relaxed) == KERNEL {
-        compiler_fence(Ordering::SeqCst);
+        membarrier::light();
     } else {
         fence(Ordering::SeqCst);
     }
@@ -137,21 +138,15 @@ fn inside() -> Option<Vec<(&'static Record, u64)>> {
 /// before. `false` when the kernel no longer helps.
 fn order_readers() -> bool {
     fence(Ordering::SeqCst);
-    MODE.load(Ordering::Relaxed) != KERNEL || membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED)
+    MODE.load(Ordering::Relaxed) != KERNEL || membarrier::process_barrier()
 }
 
 /// Before the first handle exists.
 fn choose_mode() {
     if MODE.load(Ordering::Relaxed) == UNKNOWN {
-        let works = membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED)
-            && membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED);
+        let works = membarrier::join_process() && membarrier::process_barrier();
         MODE.store(if works { KERNEL } else { FENCE }, Ordering::SeqCst);
     }
-}
-
-fn membarrier(command: libc::c_int) -> bool {
-    // SAFETY: takes plain numbers and touches no memory of ours.
-    unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
 }
 
 #[cold]
