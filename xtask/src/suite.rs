@@ -37,7 +37,7 @@ const LEGS: [Leg; 32] = [
     Leg { name: "libfabric faults", when: Full, run: legs::faults::over_libfabric },
     Leg { name: "rdma", when: Full, run: legs::rdma::run },
     Leg { name: "uDAPL on RDMA", when: Full, run: legs::capi::rdma },
-    Leg { name: "MPI on RDMA", when: Full, run: legs::mpi::rdma },
+    Leg { name: "MPI on RDMA", when: All, run: legs::mpi::rdma },
     Leg { name: "instructions", when: Full, run: || legs::instructions::run(false) },
     Leg { name: "bench smoke", when: Full, run: bench::smoke },
     Leg { name: "matrix", when: Full, run: || legs::matrix::run(false) },
