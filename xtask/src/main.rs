@@ -40,7 +40,7 @@ struct Command {
 /// The options of a command that takes any arguments.
 const ANY: &[&str] = &["COMMAND..."];
 
-const COMMANDS: [Command; 26] = [
+const COMMANDS: [Command; 28] = [
     Command {
         name: "demo",
         options: &[],
@@ -206,6 +206,18 @@ const COMMANDS: [Command; 26] = [
         options: &["FOLDER"],
         about: "the MPI on the RDMA device DAT_TEST_IBVERBS names, in this process: what mpi --rdma starts",
         run: legs::mpi::device,
+    },
+    Command {
+        name: "debian",
+        options: &["RELEASE"],
+        about: "demo, clauses, C library and tests in a tree of another release (12 or 13), made by debootstrap; needs root",
+        run: |words| legs::debian::run(words.first().map_or("13", String::as_str)),
+    },
+    Command {
+        name: "distribution",
+        options: &[],
+        about: "the same in the distribution that is here: what debian starts",
+        run: |_| suite::distribution(),
     },
     Command {
         name: "two-hosts",

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use crate::leg::When::{All, Full, Quick};
 use crate::leg::{Leg, Outcome, Report};
 use crate::output::Log;
-use crate::{bench, deps, legs, output};
+use crate::{bench, demo, deps, legs, output};
 
 /// The steps of CI. Quick ones come first, so that a small mistake shows early.
-const LEGS: [Leg; 32] = [
+const LEGS: [Leg; 33] = [
     Leg { name: "set-up", when: Quick, run: set_up },
     Leg { name: "format", when: Quick, run: legs::checks::format },
     Leg { name: "dependencies", when: Quick, run: || deps::run(&[]) },
@@ -33,6 +33,7 @@ const LEGS: [Leg; 32] = [
     Leg { name: "address sanitizer", when: All, run: legs::sanitizers::address },
     Leg { name: "libfabric", when: Full, run: legs::libfabric::run },
     Leg { name: "MPI", when: Full, run: legs::mpi::run },
+    Leg { name: "Debian 13", when: All, run: || legs::debian::run("13") },
     Leg { name: "two hosts", when: Full, run: legs::two_hosts::run },
     Leg { name: "libfabric faults", when: Full, run: legs::faults::over_libfabric },
     Leg { name: "rdma", when: Full, run: legs::rdma::run },
@@ -41,6 +42,16 @@ const LEGS: [Leg; 32] = [
     Leg { name: "instructions", when: Full, run: || legs::instructions::run(false) },
     Leg { name: "bench smoke", when: Full, run: bench::smoke },
     Leg { name: "matrix", when: Full, run: || legs::matrix::run(false) },
+];
+
+/// The steps in another distribution, where only what it brings can make a difference.
+const DISTRIBUTION: [Leg; 6] = [
+    Leg { name: "demo", when: Quick, run: demo::run },
+    Leg { name: "plugins", when: Quick, run: legs::checks::plugins },
+    Leg { name: "conformance", when: Quick, run: || legs::conformance::run(false) },
+    Leg { name: "libfabric", when: Quick, run: legs::libfabric::clauses },
+    Leg { name: "uDAPL programs", when: Quick, run: legs::capi::run },
+    Leg { name: "tests", when: Quick, run: legs::checks::tests },
 ];
 
 /// Lines repeated for all failed legs together: with the table of legs, one page of a log.
@@ -61,6 +72,15 @@ pub fn run(options: &[String]) -> Report {
     }
     let live = output::is_terminal() || has("--verbose");
     let results: Vec<Ran> = legs.map(|leg| run_leg(leg, live)).collect();
+    print_failures(&results);
+    summary(&results)
+}
+
+/// Runs the steps of another distribution, in it: what `cargo xtask debian` starts.
+pub fn distribution() -> Report {
+    legs::preconditions::is_trusted()?;
+    legs::preconditions::reaches_itself()?;
+    let results: Vec<Ran> = DISTRIBUTION.iter().map(|leg| run_leg(leg, true)).collect();
     print_failures(&results);
     summary(&results)
 }

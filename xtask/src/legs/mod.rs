@@ -4,6 +4,7 @@ pub mod authors;
 pub mod capi;
 pub mod checks;
 pub mod conformance;
+pub mod debian;
 pub mod deny;
 pub mod evolution;
 pub mod faults;

@@ -38,7 +38,7 @@ const LINKER: Need = Need {
     get: Get::Program(&["cc", "--version"], &["gcc", "libc6-dev"]),
 };
 
-const NEEDS: [Need; 12] = [
+const NEEDS: [Need; 13] = [
     LINKER,
     Need { what: "the leg format", required: true, get: Get::Component("rustfmt", "fmt") },
     Need { what: "the leg clippy", required: true, get: Get::Component("clippy", "clippy") },
@@ -56,6 +56,7 @@ const NEEDS: [Need; 12] = [
     optional("existing uDAPL programs", &["dapl2-utils", "libdapl2", "binutils"]),
     optional("a real MPI over the C library", &["python3-venv"]),
     optional("network namespaces", &["iproute2"]),
+    optional("another release of Debian", &["debootstrap"]),
     optional("counts of instructions, and peers to compare speed with", &["valgrind", "ucx-utils"]),
 ];
 
