@@ -86,7 +86,11 @@ fn median(values: &[f64], digits_of: usize) -> String {
     let mut values = values.to_vec();
     values.sort_by(f64::total_cmp);
     let digits = if digits_of == 0 { 2 } else { 0 };
-    values.get(values.len() / 2).map_or("-".to_owned(), |value| format!("{value:.digits$}"))
+    match values.get(values.len() / 2) {
+        None => "-".to_owned(),
+        Some(value) if digits == 0 && *value < 1.0 => "<1".to_owned(),
+        Some(value) => format!("{value:.digits$}"),
+    }
 }
 
 /// When and where it was measured.
@@ -120,6 +124,7 @@ mod tests {
     fn the_median_is_no_mean() {
         assert_eq!(median(&[9.0, 1.0, 2.0], 0), "2.00");
         assert_eq!(median(&[900.4, 100.0, 200.0], 1), "200");
+        assert_eq!(median(&[0.4], 1), "<1");
         assert_eq!(median(&[], 1), "-");
     }
 }
