@@ -28,9 +28,9 @@ const TARGETS: [&str; 12] = [
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// Coverage as libFuzzer reads it, and AddressSanitizer.
-const FLAGS: &str = "--cfg fuzzing -Zsanitizer=address -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
                      -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
-                     -Cllvm-args=-sanitizer-coverage-trace-compares";
+                     -Cllvm-args=-sanitizer-coverage-trace-compares -Zsanitizer=address";
 
 /// Seconds for each target as a leg.
 const SHORT: u64 = 4;
@@ -198,7 +198,7 @@ impl Target {
 }
 
 /// Inputs of a corpus in the tree at most.
-const MOST_KEPT: usize = 150;
+const MOST_KEPT: usize = 80;
 
 impl Figures {
     fn line(&mut self, line: &str) {
