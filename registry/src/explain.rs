@@ -224,7 +224,7 @@ impl Candidate {
             }
             Err(error) => Verdict { ok: false, reason: error.to_string() },
         });
-        match load_file(&canonical) {
+        match load_file(&canonical, entry.sha256.is_some()) {
             Ok(plugin) => {
                 self.load = Some(Verdict { ok: true, reason: plugin_line(&plugin) });
                 Some(plugin)

@@ -1,6 +1,7 @@
 //! Opening a name: find the library, check it, load it once, open the device.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -102,22 +103,38 @@ pub(crate) fn load(registry: &Registry, entry: &Entry) -> Result<Plugin, LoadFai
     let file = locate(entry, &search::places(entry, &registry.environment))?;
     let trusted = Trusted::of_process(&registry.environment);
     let canonical = check_library(&file, entry.sha256.as_deref(), &trusted)?;
-    load_file(&canonical)
+    load_file(&canonical, entry.sha256.is_some())
 }
 
-/// Loads a checked file. Libraries are never unloaded, so a path is loaded once in a process. IA names share it.
-pub(crate) fn load_file(canonical: &Path) -> Result<Plugin, LoadFailure> {
-    static LOADED: Mutex<BTreeMap<PathBuf, Plugin>> = Mutex::new(BTreeMap::new());
+/// Loads a checked file. Libraries are never unloaded, so a path is loaded once in a process. IA names share it. If the file
+/// has a digest, the one that was loaded must still be there: it is the one that was checked.
+pub(crate) fn load_file(canonical: &Path, has_digest: bool) -> Result<Plugin, LoadFailure> {
+    static LOADED: Mutex<BTreeMap<PathBuf, (Plugin, Option<Identity>)>> = Mutex::new(BTreeMap::new());
     // Held during the load, so no library is started twice. A panic leaves the map unchanged.
     let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(plugin) = loaded.get(canonical) {
+    let now = identity(canonical);
+    if let Some((plugin, then)) = loaded.get(canonical) {
+        if has_digest && now != *then {
+            let reason = "the file was replaced after this process loaded it, so its sha256 says nothing about what runs; \
+                          start the program anew"
+                .to_owned();
+            return Err(LoadFailure::Untrusted { path: canonical.to_owned(), reason });
+        }
         return Ok(plugin.clone());
     }
     let plugin =
         Plugin::load(canonical).map_err(|error| LoadFailure::Load { path: canonical.to_owned(), error })?;
     tracing::debug!(target: "dat.registry", path = %canonical.display(), name = plugin.name(), "loaded");
-    loaded.insert(canonical.to_owned(), plugin.clone());
+    loaded.insert(canonical.to_owned(), (plugin.clone(), now));
     Ok(plugin)
+}
+
+/// Device, number, and the time of the last change of contents or attributes: another one for any other file.
+type Identity = (u64, u64, i64, i64);
+
+fn identity(path: &Path) -> Option<Identity> {
+    let found = path.metadata().ok()?;
+    Some((found.dev(), found.ino(), found.ctime(), found.ctime_nsec()))
 }
 
 /// The first searched path that exists.
