@@ -1,7 +1,6 @@
 //! What all objects of a device share, channels included: libfabric's objects, registered memory, what wakes the event
 //! thread, and the list of channels with work to do. Nothing here knows what a channel is; see [`Task`].
 
-pub mod events;
 pub mod poll_thread;
 pub mod wake;
 
@@ -13,7 +12,6 @@ use dat_plugin::{Access, Event, Failure, Status};
 use libfabric_sys::types::fid_ep;
 use parking_lot::Mutex;
 
-use crate::core::events::Events;
 use crate::core::poll_thread::PollThread;
 use crate::core::wake::Wake;
 use crate::endpoint::connected::ConnectedEndpoints;
@@ -63,7 +61,8 @@ pub struct Core {
     pub regions: Regions,
     pub windows: Windows,
     pub fabric: Arc<Fabric>,
-    pub events: Mutex<Events>,
+    /// Events on their way to the engine, oldest first. Those of a channel are dropped once its flag shows it closed.
+    pub events: Mutex<VecDeque<(Option<Arc<AtomicBool>>, Event)>>,
     pub wake: Wake,
     /// Wakes the thread that polls fabrics without wait descriptors.
     pub poll_thread: PollThread,
@@ -148,7 +147,7 @@ impl Core {
 
     /// Queues an event for the engine. It is dropped if `closed` is set by the time it is handed out.
     pub fn event(&self, closed: Option<Arc<AtomicBool>>, event: Event) {
-        self.events.lock().push(closed, event);
+        self.events.lock().push_back((closed, event));
         self.wake.now();
     }
 

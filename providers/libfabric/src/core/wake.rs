@@ -20,6 +20,8 @@ pub struct Wake {
     pub keepalive: Timer,
     /// Polls of queues when the event thread last looked.
     pub polls_seen: AtomicU64,
+    /// The end of a connection was handed out. The engine asks for what happened before it, so the next look is complete.
+    pub look_again: AtomicBool,
     /// Ticks in a row that were left to threads that poll.
     pub ticks_left: AtomicU32,
     /// Wake-ups by the fabric in a row that brought nothing.
@@ -47,6 +49,7 @@ impl Wake {
             timer_armed: AtomicBool::new(false),
             keepalive: Timer::new()?,
             polls_seen: AtomicU64::new(0),
+            look_again: AtomicBool::new(false),
             ticks_left: AtomicU32::new(0),
             idle_wakes: AtomicU32::new(0),
             always_tick: AtomicBool::new(progress == Progress::Tick),

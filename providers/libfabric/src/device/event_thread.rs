@@ -8,7 +8,6 @@ use rustix::event::epoll;
 
 use crate::channel::{ChannelInner, Phase};
 use crate::core::CreditDelay;
-use crate::core::events::is_end;
 use crate::core::wake::{COMPLETIONS, DOORBELL, EVENTS, KEEPALIVE, TICK, TICK_TIME};
 use crate::device::DeviceInner;
 
@@ -35,7 +34,8 @@ impl DeviceInner {
         {
             ready.clear();
         }
-        if self.leave_to_pollers(&ready) {
+        let complete = core.wake.look_again.swap(false, Ordering::Relaxed);
+        if !complete && self.leave_to_pollers(&ready) {
             return 0;
         }
         let mut woken_by_fabric = false;
@@ -47,6 +47,10 @@ impl DeviceInner {
                 EVENTS => {}
                 _ => woken_by_fabric = true,
             }
+        }
+        if complete {
+            // Another thread may be reading.
+            self.progress.all_waiting();
         }
         let mut brought = self.progress.all();
         brought += self.take_connection_events();
@@ -162,18 +166,14 @@ impl DeviceInner {
 
     /// Takes events for the engine.
     fn take_events(&self, out: &mut [Event]) -> usize {
-        let mut ends = self.core.events.lock().ends();
-        if ends > 0 {
-            // What came before these ends is found now.
-            self.progress.all_waiting();
-            self.take_connection_events();
-        }
         let mut count = 0;
         let mut events = self.core.events.lock();
         while count < out.len() {
-            let Some((closed, event)) = events.pop(ends > 0) else { break };
-            ends -= usize::from(is_end(&event));
+            let Some((closed, event)) = events.pop_front() else { break };
             if closed.is_none_or(|closed| !closed.load(Ordering::Acquire)) {
+                if matches!(event.kind, EventKind::DISCONNECTED | EventKind::BROKEN) {
+                    self.core.wake.look_again.store(true, Ordering::Relaxed);
+                }
                 out[count] = event;
                 count += 1;
             }
