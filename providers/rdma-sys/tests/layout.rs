@@ -9,6 +9,10 @@ use std::process::Command;
 use rdma_sys::cm::*;
 use rdma_sys::verbs::*;
 
+/// Structures that later headers made longer (rdma-core 56). The functions that we call are of the older size: the library
+/// keeps them for programs built before.
+const GROWN: [&str; 1] = ["sizeof(struct ibv_port_attr)"];
+
 macro_rules! layouts {
     ($list:ident; $($type:ident { $($field:ident $(= $c:literal)?),* })*) => {
         $(
@@ -151,7 +155,10 @@ fn structures_and_constants_are_those_of_the_c_headers() {
     let wrong: Vec<String> = ours
         .iter()
         .enumerate()
-        .filter(|(index, (_, ours))| theirs.get(index) != Some(ours))
+        .filter(|(index, (expression, ours))| match theirs.get(index) {
+            Some(theirs) => theirs != ours && !(GROWN.contains(&expression.as_str()) && theirs > ours),
+            None => true,
+        })
         .map(|(index, (expression, ours))| format!("{expression}: C {:?}, here {ours}", theirs.get(&index)))
         .collect();
     assert!(wrong.is_empty(), "{wrong:#?}");

@@ -189,11 +189,14 @@ impl Info {
 
     /// Limits endpoints made from it to what frames need: the completion queue has room for each operation.
     pub fn fit_to_frames(&mut self) {
-        // SAFETY: the library allocated the entry with all attributes; `&mut self` makes this the only access.
+        // SAFETY: the library allocated the entry, with each attribute or a null in its place (2.1 leaves them out of a
+        // request whose listener is closed); `&mut self` makes this the only access.
         unsafe {
-            let (tx, rx) = (&mut *(*self.head).tx_attr, &mut *(*self.head).rx_attr);
-            rx.size = rx.size.min(FRAMES_IN as usize);
-            tx.size = tx.size.min(4 * FRAMES_OUT as usize);
+            let (tx, rx) = ((*self.head).tx_attr.as_mut(), (*self.head).rx_attr.as_mut());
+            if let (Some(tx), Some(rx)) = (tx, rx) {
+                rx.size = rx.size.min(FRAMES_IN as usize);
+                tx.size = tx.size.min(4 * FRAMES_OUT as usize);
+            }
         }
     }
 
