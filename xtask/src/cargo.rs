@@ -11,6 +11,9 @@ use crate::process::Run;
 /// Seconds for what builds: everything, on a slow machine that has built nothing yet and does other things meanwhile.
 const BUILD: u64 = 2400;
 
+/// The profile of builds whose instructions are counted.
+pub const COUNTED: &str = "counted";
+
 /// The cargo that runs this program.
 pub fn cargo() -> Run {
     Run::new(&std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned())).deadline(BUILD)

@@ -1,7 +1,6 @@
 //! What calls through the C library cost over the same calls in Rust.
 
-use super::COUNTED;
-use crate::cargo::{cargo, target_dir};
+use crate::cargo::{COUNTED, cargo, target_dir};
 use crate::output;
 use crate::process::Run;
 

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use results::{FOLDER, RESULTS, RESULTS_VM, list};
 
-use crate::cargo::{cargo, target_dir};
+use crate::cargo::{COUNTED, cargo, target_dir};
 use crate::leg::{Outcome, Report};
 use crate::markdown::PAGE;
 use crate::output;
@@ -36,9 +36,6 @@ const OURS: [&str; 12] = [
     "echo_among_idle",
     "memory",
 ];
-
-/// The profile of builds whose instructions are counted.
-pub const COUNTED: &str = "counted";
 
 /// The options of the command line.
 #[derive(Clone, Copy, Debug, Default)]

@@ -11,8 +11,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::bench::COUNTED;
-use crate::cargo::{cargo, target_dir};
+use crate::cargo::{COUNTED, cargo, target_dir};
 use crate::leg::{Outcome, Report};
 use crate::markdown::{Markdown, PAGE, with_table};
 use crate::process::Run;

@@ -13,7 +13,7 @@ use dat_types::{
 };
 
 use super::connect_param::{ConnectOptions, Positions, Target, Wishes};
-use super::disconnect::Ending;
+use super::ending::Ending;
 use super::inner::{Control, Ep, EpInner};
 use super::post_side::PostSide;
 use crate::adapter::inner::{IaInner, Rules};

@@ -10,6 +10,7 @@ use dat_types::{
 
 use super::attr::Wiring;
 use super::connect::detach;
+use super::ending::Ending;
 use super::inner::{Control, Ep, EpInner};
 use super::post_side::PostSide;
 use crate::adapter::inner::Rules;
@@ -19,19 +20,6 @@ use crate::base::ring::WorkRing;
 use crate::base::states::{Operation, Stimulus, Verdict, verdict};
 use crate::evd::core::Queued;
 use crate::evd::inner::Evd;
-
-/// How a connection or an attempt ends.
-#[derive(Clone, Copy)]
-pub(super) struct Ending {
-    pub(super) kind: ConnectionKind,
-    /// Why it breaks, if more is known than that the provider says so.
-    pub(super) reason: Option<BreakReason>,
-}
-
-impl Ending {
-    /// The consumer's wish.
-    const ASKED: Ending = Ending { kind: ConnectionKind::Disconnected, reason: None };
-}
 
 impl Ep {
     /// `dat_ep_disconnect`. Abrupt: outstanding work is flushed. Graceful: after outstanding requests completed.

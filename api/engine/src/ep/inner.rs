@@ -11,7 +11,7 @@ use parking_lot::{Mutex, MutexGuard};
 use super::attr;
 use super::attr::Wiring;
 use super::connect_param::Target;
-use super::disconnect::Ending;
+use super::ending::Ending;
 use super::post_side::PostSide;
 use crate::adapter::inner::{Ia, IaInner};
 use crate::base::context::{Context, object_calls};

@@ -6,6 +6,7 @@ mod connect;
 mod connect_param;
 mod counters;
 mod disconnect;
+mod ending;
 mod exclusive;
 mod extended;
 pub(crate) mod inner;

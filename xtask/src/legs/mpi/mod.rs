@@ -11,15 +11,12 @@ use crate::leg::{Outcome, Report};
 use crate::output;
 use crate::process::Run;
 use crate::vm::{Machine, Trouble};
-use setup::Setup;
+use setup::{RDMA, Setup, ending};
 
 pub use speed::run as speed;
 
 /// A name that the MPI opens, and whether it needs libfabric.
 const NAMES: [(&str, bool); 3] = [("shm0", false), ("ofi-tcp", true), ("ofi-rdm", true)];
-
-/// The name over an RDMA device.
-const RDMA: &str = "ibverbs0";
 
 /// Ways in which the MPI uses uDAPL, with the settings that choose them.
 const MODES: [(&str, &[(&str, &str)]); 6] = [
@@ -40,9 +37,6 @@ const MODES: [(&str, &[(&str, &str)]); 6] = [
 
 /// After so many failed runs the rest is left out: each may take its whole deadline.
 const ENOUGH: usize = 2;
-
-/// Lines of a failed run that are shown.
-const SHOWN: usize = 30;
 
 /// Seconds for all modes in the emulated machine.
 const EMULATED: u64 = 900;
@@ -109,12 +103,6 @@ fn on_device(setup: &Setup) -> Report {
 /// Whether libfabric is installed here.
 fn has_libfabric() -> bool {
     Run::new("fi_info").args(["--version"]).works()
-}
-
-/// The last lines.
-fn ending(text: &str) -> String {
-    let lines: Vec<&str> = text.lines().collect();
-    lines[lines.len().saturating_sub(SHOWN)..].join("\n")
 }
 
 /// Runs that were made.

@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{RDMA, ending};
 use crate::capi;
 use crate::cargo::target_dir;
 use crate::process::Run;
@@ -18,10 +17,22 @@ library = "libdat_libfabric.so"
 params = { fabric = "tcp;ofi_rxm", endpoint = "rdm", address = "127.0.0.1" }
 "#;
 
+/// The name over an RDMA device.
+pub const RDMA: &str = "ibverbs0";
+
+/// Lines of a failed run that are shown.
+const SHOWN: usize = 30;
+
 /// Seconds for one run. It takes about one on a calm machine, and ten on an emulated one.
 const DEADLINE: u64 = 120;
 
 const STRICT: [&str; 5] = ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror"];
+
+/// The last lines of a run's output.
+pub fn ending(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(SHOWN)..].join("\n")
+}
 
 /// A folder with all of it.
 pub struct Setup {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use super::setup::Setup;
+use super::setup::{Setup, ending};
 use super::{NAMES, has_libfabric};
 use crate::leg::{Outcome, Report};
 use crate::markdown::{Markdown, between};
@@ -78,7 +78,7 @@ fn take(text: &str, samples: &mut Samples) -> Result<(), String> {
     }
     match found {
         8 => Ok(()),
-        _ => Err(format!("{found} of 8 measurements:\n{}", super::ending(text))),
+        _ => Err(format!("{found} of 8 measurements:\n{}", ending(text))),
     }
 }
 
