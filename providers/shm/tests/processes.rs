@@ -208,24 +208,40 @@ fn a_killed_peer_breaks_the_connection_soon() {
     }
 }
 
+/// Descriptors of this process, and the provider's mappings.
+fn holdings() -> (usize, usize) {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let descriptors = std::fs::read_dir("/proc/self/fd").unwrap().count();
+    (descriptors, maps.lines().filter(|line| line.contains("dat-shm")).count())
+}
+
+/// Waits until no more is held than `before`. A thread of its own closes descriptors of peers.
+fn await_holdings(before: (usize, usize)) {
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        let now = holdings();
+        if now.0 <= before.0 && now.1 <= before.1 {
+            return;
+        }
+        assert!(Instant::now() < deadline, "descriptors, mappings: {now:?}, {before:?} before");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 fn a_killed_peer_leaves_nothing_behind() {
-    let count = || std::fs::read_dir("/proc/self/fd").unwrap().count();
-    let maps = || {
-        std::fs::read_to_string("/proc/self/maps").unwrap().lines().filter(|l| l.contains("dat-shm")).count()
-    };
     let mut host = Host::open(&[]);
-    let before = (count(), maps());
+    let before = holdings();
     for _ in 0..3 {
         let end = host.end(1);
         let mut peer = Peer::start("echo", &[]);
         peer.connect(&mut host, &end);
-        assert!(maps() > before.1);
+        assert!(holdings().1 > before.1);
         peer.child.kill().unwrap();
         peer.child.wait().unwrap();
         host.wait(EventKind::BROKEN);
         drop((end, peer));
         host.pump();
-        assert_eq!((count(), maps()), before);
+        await_holdings(before);
     }
     let named = std::fs::read_dir("/dev/shm").map_or(0, |dir| {
         dir.flatten().filter(|entry| entry.file_name().to_string_lossy().contains("dat")).count()
@@ -235,12 +251,8 @@ fn a_killed_peer_leaves_nothing_behind() {
 
 /// What is kept for the next connection goes with it, and the next process on its port starts afresh.
 fn a_forgotten_peer() {
-    let count = || std::fs::read_dir("/proc/self/fd").unwrap().count();
-    let maps = || {
-        std::fs::read_to_string("/proc/self/maps").unwrap().lines().filter(|l| l.contains("dat-shm")).count()
-    };
     let mut host = Host::open(&[]);
-    let before = (count(), maps());
+    let before = holdings();
     let mut port = 0;
     for round in 0..3u8 {
         let end = host.end(1);
@@ -255,17 +267,12 @@ fn a_forgotten_peer() {
         end.channel.disconnect();
         drop(end);
         host.pump();
-        assert!(maps() > before.1, "something is kept");
+        assert!(holdings().1 > before.1, "something is kept");
         peer.child.kill().unwrap();
         peer.child.wait().unwrap();
         drop(peer);
         host.pump();
-        // Descriptors of peers are closed by a thread of their own.
-        let deadline = Instant::now() + LIMIT;
-        while (count(), maps()) != before {
-            assert!(Instant::now() < deadline, "round {round}: {:?}, {before:?} before", (count(), maps()));
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        await_holdings(before);
     }
 }
 
