@@ -55,9 +55,12 @@ impl Ia {
         self.handle.get().map_or(NULL, |handle| handle.0 as Handle)
     }
 
-    /// Makes a handle for an object of this IA.
-    pub fn adopt<T: Object>(&self, id: ObjectId, object: T) -> Outcome<Handle> {
-        let handle = handle::insert(id, self.provider, object).ok_or(NO_ROOM)?;
+    /// Makes a handle for an object of this IA. Without room for one the engine's object ends too: nobody could free it.
+    pub fn adopt<T: Child>(&self, id: ObjectId, object: T) -> Outcome<Handle> {
+        let handle = handle::insert(id, self.provider, object).map_err(|object| {
+            object.end();
+            NO_ROOM
+        })?;
         self.children.lock().insert(handle as usize, T::KIND);
         Ok(handle)
     }
@@ -91,8 +94,14 @@ impl Ia {
     }
 }
 
+/// An object that belongs to an IA.
+pub trait Child: Object {
+    /// Ends the engine's object. A failure has no consequence that a caller could act on.
+    fn end(self);
+}
+
 macro_rules! objects {
-    ($($(#[$doc:meta])* $name:ident($kind:ident) { $($field:ident: $type:ty,)* })*) => {
+    ($($(#[$doc:meta])* $name:ident($kind:ident) { $($field:ident: $type:ty,)* } $(ends by $end:path)?;)*) => {
         $(
             $(#[$doc])*
             #[derive(Clone)]
@@ -103,35 +112,44 @@ macro_rules! objects {
             impl Object for $name {
                 const KIND: Kind = Kind::$kind;
             }
+            $(impl Child for $name {
+                fn end(self) {
+                    let _ = $end(&self.engine);
+                }
+            })?
         )*
     };
 }
 
 objects! {
     /// An IA: the cell's own reference.
-    IaRef(Ia) {}
+    IaRef(Ia) {};
     /// A protection zone.
-    Pz(Pz) { engine: engine::Pz, }
+    Pz(Pz) { engine: engine::Pz, } ends by engine::Pz::free;
     /// A memory region.
-    Lmr(Lmr) { engine: engine::Lmr, made: Made, }
+    Lmr(Lmr) { engine: engine::Lmr, made: Made, } ends by engine::Lmr::free;
     /// An event dispatcher.
-    Evd(Evd) { engine: engine::Evd, counters: Arc<Base>, }
+    Evd(Evd) { engine: engine::Evd, counters: Arc<Base>, } ends by engine::Evd::free;
     /// An endpoint.
-    Ep(Ep) { engine: engine::Ep, kept: Arc<EpKept>, }
+    Ep(Ep) { engine: engine::Ep, kept: Arc<EpKept>, } ends by engine::Ep::free;
     /// A public service point.
-    Psp(Psp) { engine: engine::Psp, }
+    Psp(Psp) { engine: engine::Psp, } ends by engine::Psp::free;
     /// A reserved service point.
-    Rsp(Rsp) { engine: engine::Rsp, }
+    Rsp(Rsp) { engine: engine::Rsp, } ends by engine::Rsp::free;
     /// A common service point.
-    Csp(Csp) { engine: engine::Csp, kept: Arc<CspKept>, }
+    Csp(Csp) { engine: engine::Csp, kept: Arc<CspKept>, } ends by engine::Csp::free;
     /// A memory window.
-    Rmr(Rmr) { engine: engine::Rmr, }
+    Rmr(Rmr) { engine: engine::Rmr, } ends by engine::Rmr::free;
     /// A notification object.
-    Cno(Cno) { engine: engine::Cno, agent: Arc<Mutex<AgentCell>>, }
+    Cno(Cno) { engine: engine::Cno, agent: Arc<Mutex<AgentCell>>, } ends by engine::Cno::free;
     /// A shared receive queue.
-    Srq(Srq) { engine: engine::Srq, }
+    Srq(Srq) { engine: engine::Srq, } ends by engine::Srq::free;
     /// A connection request.
-    Cr(Cr) { engine: engine::Cr, kept: Arc<CrKept>, }
+    Cr(Cr) { engine: engine::Cr, kept: Arc<CrKept>, } ends by reject;
+}
+
+fn reject(cr: &engine::Cr) -> dat_types::Result<()> {
+    cr.reject(&[])
 }
 
 /// How a region was asked for; a query tells it.

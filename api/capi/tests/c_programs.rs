@@ -19,6 +19,12 @@ fn handles_are_never_believed() {
 }
 
 #[test]
+fn an_object_without_a_handle_ends() {
+    let kit = Kit::new();
+    kit.pass("full", &["loopback0"]);
+}
+
+#[test]
 fn wrong_handles_are_refused_by_every_function_in_every_place() {
     let kit = Kit::new();
     IAS.iter().for_each(|ia| kit.pass("hostile", &[ia]));

@@ -132,12 +132,20 @@ unsafe fn open_with(
         counters: Base::default(),
         engine,
     });
-    let address = handle::insert(id, opened.provider, IaRef { ia: opened.clone() }).ok_or(NO_ROOM)?;
+    let close = |code| {
+        let _ = opened.engine.close(CloseFlags::Abrupt);
+        code
+    };
+    let handle = handle::insert(id, opened.provider, IaRef { ia: opened.clone() });
+    let address = handle.map_err(|_| close(NO_ROOM))?;
     let async_evd = match asked as usize {
         ASYNC_EXISTS => OUT_OF_SCOPE as Handle,
         0 => {
             let object = Evd { ia: opened.clone(), counters: Arc::default(), engine: own_evd.clone() };
-            opened.adopt(own_evd.id(), object)?
+            opened.adopt(own_evd.id(), object).map_err(|code| {
+                handle::remove::<IaRef>(address);
+                close(code)
+            })?
         }
         _ => asked,
     };

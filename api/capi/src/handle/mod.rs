@@ -28,19 +28,16 @@ pub trait Object: Send + Sync + Sized + 'static {
     const KIND: Kind;
 }
 
-/// Makes a handle for `object`, which the engine knows as `id`.
-pub fn insert<T: Object>(id: ObjectId, provider: *const Provider, object: T) -> Option<Handle> {
+/// Makes a handle for `object`, which the engine knows as `id`. Gives the object back when there are too many handles.
+pub fn insert<T: Object>(id: ObjectId, provider: *const Provider, object: T) -> Result<Handle, T> {
     let address = Box::into_raw(Box::new(object)).cast::<c_void>();
     match cells::allocate(T::KIND, id, provider, address) {
         Some(handle) => {
             ids::insert(id, handle);
-            Some(handle)
+            Ok(handle)
         }
-        None => {
-            // SAFETY: made by `Box::into_raw` just above and published nowhere.
-            drop(unsafe { Box::from_raw(address.cast::<T>()) });
-            None
-        }
+        // SAFETY: made by `Box::into_raw` just above and published nowhere.
+        None => Err(*unsafe { Box::from_raw(address.cast::<T>()) }),
     }
 }
 
@@ -109,10 +106,12 @@ pub fn is_number(handle: Handle) -> bool {
 mod tests {
     use super::*;
 
+    #[derive(Debug)]
     struct Pz(#[allow(dead_code)] std::sync::Arc<u32>);
     impl Object for Pz {
         const KIND: Kind = Kind::Pz;
     }
+    #[derive(Debug)]
     struct Lmr;
     impl Object for Lmr {
         const KIND: Kind = Kind::Lmr;
