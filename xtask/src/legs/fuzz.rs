@@ -35,6 +35,9 @@ const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer
 /// Seconds for each target as a leg.
 const SHORT: u64 = 4;
 
+/// A run of more seconds is a long one.
+const LONG: u64 = 60;
+
 /// An input that takes longer is a failure. Generous, for a machine that does other things too.
 const SLOWEST: u64 = 20;
 
@@ -62,7 +65,7 @@ pub fn run(words: &[String]) -> Report {
             }
         }
     }
-    let programs = match build(&chosen)? {
+    let programs = match build(&chosen, seconds)? {
         Ok(programs) => programs,
         Err(reason) => return Ok(Outcome::NotRun(reason)),
     };
@@ -87,8 +90,9 @@ pub fn run(words: &[String]) -> Report {
     Ok(Outcome::passed(format!("{all} executions, no crash: {}", said.join(", "))))
 }
 
-/// Builds the targets; their folder, or why they cannot be built here.
-fn build(targets: &[&str]) -> Result<Result<PathBuf, String>, String> {
+/// Builds the targets; their folder, or why they cannot be built here. For a short run, compiling fast is worth more than
+/// running fast.
+fn build(targets: &[&str], seconds: u64) -> Result<Result<PathBuf, String>, String> {
     if !cfg!(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu")) {
         return Ok(Err(format!("only on {TARGET}")));
     }
@@ -111,6 +115,7 @@ fn build(targets: &[&str]) -> Result<Result<PathBuf, String>, String> {
         .args(["--release", "--target", TARGET])
         .args(targets.iter().flat_map(|target| ["--bin", target]))
         .env("RUSTFLAGS", FLAGS)
+        .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", if seconds > LONG { "3" } else { "1" })
         .env("CARGO_TARGET_DIR", &folder)
         .run()?;
     Ok(Ok(folder.join(TARGET).join("release")))
