@@ -29,7 +29,7 @@ const LEGS: [Leg; 33] = [
     Leg { name: "loom", when: Full, run: legs::loom::run },
     Leg { name: "miri", when: Full, run: legs::miri::run },
     Leg { name: "thread sanitizer", when: Full, run: legs::sanitizers::thread },
-    Leg { name: "fuzz", when: Full, run: legs::fuzz::short },
+    Leg { name: "fuzz", when: All, run: legs::fuzz::short },
     Leg { name: "address sanitizer", when: All, run: legs::sanitizers::address },
     Leg { name: "libfabric", when: Full, run: legs::libfabric::run },
     Leg { name: "MPI", when: Full, run: legs::mpi::run },
