@@ -127,8 +127,10 @@ impl Memory {
             flags |= IBV_ACCESS_ON_DEMAND;
         }
         let pd = self.domain(domain)?;
-        // SAFETY: the contract of `Device::register`: the engine keeps the memory until `deregister` succeeded.
-        let mr = unsafe { Registration::new(&pd, addr, len, flags) }.map_err(|error| {
+        let whole = self.whole_pages(addr, len);
+        // SAFETY: the contract of `Device::register`: the engine keeps the memory until `deregister` succeeded. Whole
+        // pages are those of a block, which the engine keeps as long.
+        let mr = unsafe { Registration::new(&pd, addr, whole, flags) }.map_err(|error| {
             let mut failure = no_registration(&what, len, &error);
             if params.on_demand {
                 failure.message.push_str("; on_demand is on, and not every device has on-demand paging");
@@ -278,6 +280,15 @@ impl Memory {
         Ok(block)
     }
 
+    /// The length to register. libibverbs keeps pages from children made by fork, and the kernel does that for whole huge
+    /// pages only. So the end of a block of huge pages is registered with its last page, which is the block's alone.
+    fn whole_pages(&self, addr: u64, len: u64) -> u64 {
+        let blocks = lock(&self.blocks);
+        let of_block =
+            |mapped: &&Mapped| mapped.huge && mapped.addr as u64 == addr && len <= mapped.len as u64;
+        blocks.mapped.values().find(of_block).map_or(len, |_| len.next_multiple_of(HUGE as u64))
+    }
+
     pub(crate) fn free(&self, block: Block) -> Status {
         let mut blocks = lock(&self.blocks);
         match blocks.mapped.get(&block.handle) {
@@ -327,6 +338,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 struct Mapped {
     addr: usize,
     len: usize,
+    huge: bool,
 }
 
 const HUGE: usize = 2 << 20;
@@ -339,7 +351,7 @@ impl Mapped {
         // SAFETY: a new private mapping overlaps nothing that is in use.
         let addr =
             unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, prot, MapFlags::PRIVATE | more)? };
-        Ok(Mapped { addr: addr as usize, len })
+        Ok(Mapped { addr: addr as usize, len, huge })
     }
 }
 

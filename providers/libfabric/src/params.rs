@@ -22,8 +22,8 @@ pub struct Params {
     pub keepalive: Option<Duration>,
     /// How long a disconnect may wait for transfers under way.
     pub linger: Duration,
-    /// Whether the last byte of an RDMA write appears after all others.
-    pub last_byte_last: bool,
+    /// Whether the last byte of an RDMA write appears after all others; `None`: where the channel's flags ask for it.
+    pub last_byte_last: Option<bool>,
     pub max_channels: u32,
     /// Whether connected endpoints use frames on every fabric.
     pub frames: bool,
@@ -107,10 +107,11 @@ impl Params {
                 Some(text.parse().map_err(|_| bad("address", "an IPv4 or IPv6 address is needed"))?)
             }
         };
-        let last_byte_last = match word("last_byte_last", "off").as_str() {
-            "off" => false,
-            "on" => true,
-            _ => return Err(bad("last_byte_last", "on or off is needed")),
+        let last_byte_last = match word("last_byte_last", "auto").as_str() {
+            "auto" => None,
+            "off" => Some(false),
+            "on" => Some(true),
+            _ => return Err(bad("last_byte_last", "auto, on or off is needed")),
         };
         let frames = match word("frames", "auto").as_str() {
             "auto" => false,

@@ -32,7 +32,8 @@ pub const CAPS: Caps = Caps(
         | Caps::IMMEDIATE.0
         | Caps::SRQ.0
         | Caps::WINDOWS.0
-        | Caps::ATOMICS.0,
+        | Caps::ATOMICS.0
+        | Caps::CHANNEL_FLAGS.0,
 );
 
 const MAX_QUEUES: u32 = 65_536;

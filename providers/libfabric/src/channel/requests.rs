@@ -1,7 +1,7 @@
 //! Requests on their way. They start in order, as far as the peer's receives, its keys, fences and libfabric allow, and
 //! complete in order. A request that fails is the last of its connection.
 
-use dat_plugin::{Completion, CompletionStatus, EventKind, Opcode, PostFlag};
+use dat_plugin::{ChannelFlag, Completion, CompletionStatus, EventKind, Opcode, PostFlag};
 
 use crate::channel::ring::{Request, Stage};
 use crate::channel::{ChannelInner, Phase, State};
@@ -175,7 +175,7 @@ impl ChannelInner {
         };
         let slot = st.requests.slot(count);
         match request.opcode {
-            Opcode::WRITE if self.core.params.last_byte_last && request.len > 1 => {
+            Opcode::WRITE if request.len > 1 && self.writes_last_byte_last() => {
                 self.write_in_two(st, count, link, remote)?;
             }
             Opcode::READ => link.read(&local, request.len.into(), remote)?,
@@ -190,6 +190,11 @@ impl ChannelInner {
         }
         self.started(st, count);
         Ok(())
+    }
+
+    fn writes_last_byte_last(&self) -> bool {
+        let asked = || self.attr.flags().contains(ChannelFlag::LAST_BYTE_LAST);
+        self.core.params.last_byte_last.unwrap_or_else(asked)
     }
 
     /// Writes the last byte separately, so that it arrives after all others: within one write the peer's system copies in
