@@ -53,13 +53,12 @@ pub(crate) fn returned(status: Status) -> (ReturnType, Subtype) {
         .map_or((ReturnType::InternalError, Subtype::None), |(_, kind, subtype)| (*kind, *subtype))
 }
 
-/// An unknown status is a failure of the transport, never a success.
 /// The failure of this number.
 pub(crate) fn failure(number: u8) -> Option<DtoStatus> {
-    let failures = COMPLETED.iter().map(|(_, dat)| *dat).filter(|dat| !dat.is_success());
-    failures.into_iter().find(|dat| *dat as u8 == number)
+    COMPLETED.iter().map(|(_, dat)| *dat).find(|dat| !dat.is_success() && *dat as u8 == number)
 }
 
+/// An unknown status is a failure of the transport, never a success.
 pub(crate) fn completed(status: CompletionStatus) -> DtoStatus {
     COMPLETED.iter().find(|(known, _)| *known == status).map_or(DtoStatus::Transport, |(_, dat)| *dat)
 }

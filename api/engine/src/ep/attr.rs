@@ -30,10 +30,11 @@ impl Wiring {
         for (evd, (kind, flag, subtype)) in self.all().into_iter().zip(DIRECTIONS) {
             let Some(evd) = evd else { continue };
             let lenient = ia.rules == Rules::Reference && kind == StreamKind::Connection;
-            if !(lenient && evd.is_of_same_name(ia)) {
+            if lenient && evd.is_of_same_name(ia) {
+                evd.alive(call, subtype)?;
+            } else {
                 evd.check(call, ia.id, subtype)?;
             }
-            evd.alive(call, subtype)?;
             if !evd.0.flags.contains(flag) {
                 let message = format!("event dispatcher {} was not created with {flag:?}", evd.id());
                 return Err(Error::new(call, ReturnType::InvalidHandle, subtype, message));

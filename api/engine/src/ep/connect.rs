@@ -332,7 +332,7 @@ impl EpInner {
             EpState::Connected => self.established(&mut control, if active { data } else { &[] }),
             _ => {
                 let data = if stimulus == Stimulus::PeerRejected { data } else { &[] };
-                self.take_down(&mut control, Some((Ending { kind: event, reason }, data)), true)
+                self.take_down(&mut control, Ending::of(event, reason, data))
             }
         }
     }
@@ -353,7 +353,7 @@ impl EpInner {
             };
         }
         // The application cannot learn of the connection, so it is useless (spec: events).
-        self.take_down(control, None, true)
+        self.take_down(control, Ending::silent())
     }
 
     /// Sets the bias of the locks for use by one thread, or for any use. Only now: the thread that sets the connection

@@ -33,7 +33,7 @@ impl Ep {
         let deferred = match verdict(operation, control.state) {
             Verdict::NoEffect => DeferredList::new(),
             Verdict::To(EpState::DisconnectPending) => self.0.begin_drain(&mut control),
-            Verdict::To(_) => self.0.take_down(&mut control, Some((Ending::ASKED, &[])), false),
+            Verdict::To(_) => self.0.take_down(&mut control, Ending::asked()),
             _ => return Err(self.0.wrong_state(CALL, control.state)),
         };
         self.0.counts.disconnects.add(1);
@@ -82,21 +82,16 @@ impl EpInner {
         }
     }
 
-    /// Enters DISCONNECTED and reports this event; `unasked` unless the consumer asked for it just now.
+    /// Enters DISCONNECTED and reports this end.
     ///
     /// The state never depends on the device's speed. A provider that answers PENDING still holds buffers: the flushed
     /// completions and the event follow when it has let go of them ([`EpInner::finish_stop`]).
-    pub(super) fn take_down(
-        self: &Arc<EpInner>,
-        control: &mut Control,
-        event: Option<(Ending, &[u8])>,
-        unasked: bool,
-    ) -> DeferredList {
+    pub(super) fn take_down(self: &Arc<EpInner>, control: &mut Control, ending: Ending) -> DeferredList {
         {
             let mut side = self.post.lock();
             let status = side.channel.as_ref().map_or(Status::OK, |channel| channel.disconnect());
             if status == Status::PENDING {
-                control.stopping = Some(event.map_or(Ending::ASKED, |(ending, _)| ending));
+                control.stopping = Some(ending);
                 self.enter(control, &mut side, EpState::Disconnected);
                 let rings = side.rings();
                 drop(side);
@@ -104,36 +99,39 @@ impl EpInner {
                 return DeferredList::new();
             }
         }
-        let deferred = self.flush(control);
-        self.forget_attempt(control);
-        if let Some((ending, data)) = event {
-            self.report_end(control, ending, data, unasked);
-        }
-        deferred
+        self.finish_end(control, ending)
     }
 
     /// The channel has let go of the buffers, or is made to: dropping it stops it. Does nothing unless it is stopping.
     pub(super) fn finish_stop(self: &Arc<EpInner>, control: &mut Control) -> DeferredList {
-        let Some(ending) = control.stopping.take() else { return DeferredList::new() };
+        match control.stopping.take() {
+            Some(ending) => self.finish_end(control, ending),
+            None => DeferredList::new(),
+        }
+    }
+
+    /// The channel holds no buffers any more: flushed completions first, then the event.
+    fn finish_end(self: &Arc<EpInner>, control: &mut Control, ending: Ending) -> DeferredList {
         let deferred = self.flush(control);
         self.forget_attempt(control);
-        self.report_end(control, ending, &[], false);
+        self.report_end(control, ending);
         deferred
     }
 
     /// Reports the end, with its reason where it is a break.
-    fn report_end(&self, control: &mut Control, ending: Ending, data: &[u8], unasked: bool) {
+    fn report_end(&self, control: &mut Control, ending: Ending) {
+        let Some(kind) = ending.kind else { return };
         let failure = self.post.lock().rings().iter().find_map(|ring| ring.failure());
         // A failed transfer means that the connection broke, even if the peer disconnected first.
-        let kind = match (ending.kind, failure) {
-            (ConnectionKind::Disconnected, Some(_)) if unasked => ConnectionKind::Broken,
+        let kind = match (kind, failure) {
+            (ConnectionKind::Disconnected, Some(_)) if !ending.asked => ConnectionKind::Broken,
             (kind, _) => kind,
         };
         let reason = (kind == ConnectionKind::Broken).then(|| {
             let known = ending.reason.or(failure.map(BreakReason::Operation));
             known.unwrap_or(BreakReason::Transport)
         });
-        self.report(control, kind, data, reason);
+        self.report(control, kind, &ending.data, reason);
     }
 
     fn forget_attempt(&self, control: &Control) {

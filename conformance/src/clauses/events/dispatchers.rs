@@ -33,6 +33,7 @@ clauses! {
     257 "A dispatcher a thread waits on cannot be freed" => free_waited;
     271 "More completions than fit: EVD_OVERFLOW names the dispatcher, the endpoint breaks" => overflow;
     374 "The end of a connection has a place on its dispatcher, also when that is full" => full_at_the_end;
+    376 "An ESTABLISHED that does not fit: EVD_OVERFLOW, the connection ends without an event" => full_at_the_start;
 }
 
 /// A dispatcher of software events with values from 0.
@@ -420,4 +421,37 @@ fn full_at_the_end(t: &TestContext) -> Outcome {
         a.completes(&all, cookie, DtoStatus::Success)?;
     }
     a.breaks(&all, BreakReason::Overflow(all.id()))
+}
+
+/// A connect dispatcher that is full of refusals. The receives make a slow device take its time.
+fn full_at_the_start(t: &TestContext) -> Outcome {
+    const RECEIVES: u64 = 3;
+    let (a, b) = t.ends()?;
+    let conn = a.ia.evd_create(1, EvdFlags::CONNECTION)?;
+    let attr = AttrSpec::default().over(&a.ia)?;
+    let endpoint = || a.ia.ep_create(Some(&a.pz), Some(&a.recv), Some(&a.request), Some(&conn), Some(&attr));
+    let refusals = conn.query()?.qlen;
+    for _ in 0..refusals {
+        let refused = endpoint()?;
+        refused.connect(&ConnectOptions { conn_qual: a.free_qual()?, ..a.towards(&b) })?;
+        t.until("a refused connect", || Ok(refused.state() == EpState::Disconnected))?;
+    }
+    let ep = endpoint()?;
+    for cookie in 0..RECEIVES {
+        ep.post_recv(&[a.lmr.triplet(64 * cookie, 64)], cookie, PLAIN)?;
+    }
+    ep.connect(&a.towards(&b))?;
+    b.accept(&b.request()?, b"")?;
+    let lost = a.async_event()?;
+    ensure_eq("object and reason", lost, (conn.id(), AsyncReason::EvdOverflow))?;
+    t.until("the endpoint to be DISCONNECTED", || Ok(ep.state() == EpState::Disconnected))?;
+    // From here on there is room. An end that is reported late would be seen.
+    for _ in 0..refusals {
+        a.expect_event_on(&conn, ConnectionKind::NonPeerRejected)?;
+    }
+    a.recvs_flushed(RECEIVES)?;
+    b.expect_event(ConnectionKind::Established)?;
+    b.expect_event(ConnectionKind::Disconnected)?;
+    a.expect_no_event(&conn, "a connection the consumer never learned of")?;
+    a.expect_no_event(&a.ia.async_evd(), "the async dispatcher")
 }

@@ -267,11 +267,14 @@ fn reject_data(t: &TestContext) -> Outcome {
     let (a, b) = t.ends()?;
     let most = a.ia.provider_query()?.max_private_data_size as usize;
     let data: Vec<u8> = (0..most).map(|i| (i * 3 + 1) as u8).collect();
+    // A slow device keeps them for a while. The event waits for them, with its data.
+    a.post_recvs(2)?;
     a.connect(&b)?;
     b.reject(&b.request()?, &data)?;
     let (kind, got) = a.connection()?;
     ensure_eq("connection event at A", kind, ConnectionKind::PeerRejected)?;
-    ensure_eq("private data", got.to_vec(), data)
+    ensure_eq("private data", got.to_vec(), data)?;
+    a.recvs_flushed(2)
 }
 
 fn reject_frees(t: &TestContext) -> Outcome {
