@@ -2,12 +2,11 @@
 //!
 //! The headers are those of `api/capi/include`.
 
-use std::fs;
-use std::io;
+use fs_err as fs;
 use std::path::{Path, PathBuf};
 
-use crate::cargo::{cargo, target_dir};
-use crate::leg::{Outcome, Report};
+use crate::cargo::{build, target_dir};
+use crate::report::{Report, Result};
 use crate::root::root;
 
 /// The headers in the repository.
@@ -24,25 +23,19 @@ const PLUGINS: [(&str, &str); 4] = [
 /// Builds and lays out; prints the folder.
 pub fn run() -> Report {
     let folder = lay_out()?;
-    Ok(Outcome::passed(format!("{}", folder.display())))
+    Ok(format!("{}", folder.display()))
 }
 
 /// The same; gives the folder.
-pub fn lay_out() -> Result<PathBuf, String> {
-    let packages = ["dat-capi"].into_iter().chain(PLUGINS.iter().map(|(package, _)| *package));
-    cargo()
-        .args(["build", "--release"])
-        .args(packages.flat_map(|package| ["-p", package]))
-        .deadline(1200)
-        .run()?;
-    let target = target_dir()?;
-    let folder = target.join("capi");
-    fill(&target.join("release"), &folder)
-        .map_err(|error| format!("laying out {}: {error}", folder.display()))?;
+pub fn lay_out() -> Result<PathBuf> {
+    let packages: Vec<&str> = ["dat-capi"].into_iter().chain(PLUGINS.map(|(package, _)| package)).collect();
+    let built = build("release", &packages)?;
+    let folder = target_dir()?.join("capi");
+    fill(&built, &folder)?;
     Ok(folder)
 }
 
-fn fill(built: &Path, folder: &Path) -> io::Result<()> {
+fn fill(built: &Path, folder: &Path) -> Result<()> {
     if folder.exists() {
         fs::remove_dir_all(folder)?;
     }
@@ -61,11 +54,11 @@ fn fill(built: &Path, folder: &Path) -> io::Result<()> {
         let entry = entry?;
         fs::copy(entry.path(), include.join(entry.file_name()))?;
     }
-    fs::write(pkgconfig.join("dat2.pc"), pkg_config(folder))
+    Ok(fs::write(pkgconfig.join("dat2.pc"), pkg_config(folder))?)
 }
 
 /// What a program is built with. A space in the path is no end of a word.
-pub fn pkg_config(folder: &Path) -> String {
+fn pkg_config(folder: &Path) -> String {
     format!(
         "prefix={}\nlibdir=${{prefix}}/lib\nincludedir=${{prefix}}/include\n\n\
          Name: dat2\nDescription: uDAPL 2.0 over dat's providers\nVersion: 2.0.0\n\

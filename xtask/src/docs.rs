@@ -1,11 +1,12 @@
 //! `cargo xtask docs`: files of `docs/` that are printed from the code, and the manual pages and shell completions of
 //! the command `dat`, which it prints itself, for packagers.
 
-use std::fs;
+use fs_err as fs;
 
-use crate::cargo::{Tests, cargo, target_dir};
-use crate::leg::{Outcome, Report};
+use crate::cargo::{cargo, target_dir};
+use crate::libtest::Tests;
 use crate::process::Run;
+use crate::report::Report;
 
 /// Writes all of it. The test that compares `docs/ep-states.md` with the code writes that file.
 pub fn run() -> Report {
@@ -16,20 +17,20 @@ pub fn run() -> Report {
     let dat = || Run::new(&target.join("debug/dat").to_string_lossy());
     let (man, completions) = (target.join("man"), target.join("completions"));
     for folder in [&man, &completions] {
-        fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        fs::create_dir_all(folder)?;
     }
     dat().args(["man".as_ref(), man.as_os_str()]).run()?;
     for shell in ["bash", "zsh", "fish"] {
         let text = dat().args(["completions", shell]).output()?;
         let file = completions.join(format!("dat.{shell}"));
-        fs::write(&file, text).map_err(|error| format!("{}: {error}", file.display()))?;
+        fs::write(&file, text)?;
     }
-    Ok(Outcome::passed(format!("wrote docs/ep-states.md, {} and {}", man.display(), completions.display())))
+    Ok(format!("wrote docs/ep-states.md, {} and {}", man.display(), completions.display()))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use fs_err as fs;
 
     use crate::root::root;
 

@@ -1,21 +1,33 @@
 //! Tables in Markdown, and pages that have some between marks.
 
+use crate::report::Result;
 use std::fmt::Write as _;
+
+use fs_err as fs;
+
+use crate::root::root;
 
 /// The page about performance.
 pub const PAGE: &str = "docs/performance.md";
 
 /// The page with a table between its marks.
-pub fn with_table(text: &str, name: &str, table: &str) -> Result<String, String> {
+pub fn with_table(text: &str, name: &str, table: &str) -> Result<String> {
     between(text, PAGE, [&format!("<!-- table: {name} -->\n"), "<!-- end of table -->"], table)
 }
 
 /// The text of a file, with `new` between two marks.
-pub fn between(text: &str, file: &str, marks: [&str; 2], new: &str) -> Result<String, String> {
+pub fn between(text: &str, file: &str, marks: [&str; 2], new: &str) -> Result<String> {
     let lacks = |mark: &str| format!("{file} has no {mark:?}");
     let (before, rest) = text.split_once(marks[0]).ok_or_else(|| lacks(marks[0]))?;
     let (_, after) = rest.split_once(marks[1]).ok_or_else(|| lacks(marks[1]))?;
     Ok(format!("{before}{}{new}{}{after}", marks[0], marks[1]))
+}
+
+/// Writes `new` between two marks of a file of the repository.
+pub fn put(file: &str, marks: [&str; 2], new: &str) -> Result<()> {
+    let path = root().join(file);
+    let text = between(&fs::read_to_string(&path)?, file, marks, new)?;
+    Ok(fs::write(path, text)?)
 }
 
 /// A table of Markdown whose columns are aligned in its source.

@@ -3,11 +3,11 @@
 //! It is the loopback provider under a new name: the executable model of the interface is tested with every change of
 //! it, and an author replaces it piece by piece with a suite that passes from the first minute.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use fs_err as fs;
+use std::path::Path;
 
-use crate::leg::{Outcome, Report};
-use crate::root::root;
+use crate::report::{Report, Result};
+use crate::root::{files_below, root};
 
 const MODEL: &str = "providers/loopback/src";
 
@@ -29,28 +29,28 @@ pub fn run(arguments: &[String]) -> Report {
         return Err("two arguments: the provider's name and the folder to make, as in `mine ../mine`".into());
     };
     let written = write(name, Path::new(path))?;
-    Ok(Outcome::passed(format!(
+    Ok(format!(
         "{written} files in {path}; now:\n  cargo build --manifest-path {path}/Cargo.toml\n  cargo run -q -p dat-cli -- \
          conformance --plugin {path}/target/debug/lib{}.so",
         crate_name(name)
-    )))
+    ))
 }
 
 /// Writes the crate; the number of files.
-pub fn write(name: &str, folder: &Path) -> Result<usize, String> {
+pub fn write(name: &str, folder: &Path) -> Result<usize> {
     check(name)?;
     let there = match fs::read_dir(folder) {
         Ok(there) => there.count(),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => 0,
-        Err(error) => return Err(in_path(folder, error)),
+        Err(error) => return Err(error.into()),
     };
     if there > 0 {
-        return Err(format!("{} is not empty; name a folder to make", folder.display()));
+        fail!("{} is not empty; name a folder to make", folder.display());
     }
     let mut files: Vec<(String, String)> = Vec::new();
     let model = root().join(MODEL);
-    for path in sources(&model)? {
-        let text = fs::read_to_string(&path).map_err(|error| in_path(&path, error))?;
+    for path in files_below(&model)? {
+        let text = fs::read_to_string(&path)?;
         let file = path.strip_prefix(&model).unwrap_or(&path).to_string_lossy().into_owned();
         let text = if file == "lib.rs" { with_docs(&text, LIB_DOCS) } else { text };
         files.push((format!("src/{file}"), renamed(&text, name)));
@@ -58,35 +58,18 @@ pub fn write(name: &str, folder: &Path) -> Result<usize, String> {
     files.extend(FILES.map(|(file, text)| (file.to_owned(), text.to_owned())));
     // The versions this tree was tested with, so that nothing needs to be fetched that was not.
     let lock = root().join("Cargo.lock");
-    files.push(("Cargo.lock".into(), fs::read_to_string(&lock).map_err(|error| in_path(&lock, error))?));
+    files.push(("Cargo.lock".into(), fs::read_to_string(&lock)?));
     files.push((".gitignore".into(), "/target\n".into()));
     for (file, text) in &files {
         let path = folder.join(file);
-        fs::create_dir_all(path.parent().unwrap_or(folder)).map_err(|error| in_path(&path, error))?;
-        fs::write(&path, filled(text, name)?).map_err(|error| in_path(&path, error))?;
+        fs::create_dir_all(path.parent().unwrap_or(folder))?;
+        fs::write(&path, filled(text, name)?)?;
     }
     Ok(files.len())
 }
 
-fn in_path(path: &Path, error: std::io::Error) -> String {
-    format!("{}: {error}", path.display())
-}
-
-/// All files below a folder.
-fn sources(folder: &Path) -> Result<Vec<PathBuf>, String> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(folder).map_err(|error| in_path(folder, error))? {
-        let path = entry.map_err(|error| in_path(folder, error))?.path();
-        match path.is_dir() {
-            true => files.extend(sources(&path)?),
-            false => files.push(path),
-        }
-    }
-    Ok(files)
-}
-
 /// A name is part of a crate's, a library's and an adapter's.
-fn check(name: &str) -> Result<(), String> {
+fn check(name: &str) -> Result<()> {
     let good = name.len() <= 31
         && name.starts_with(|c: char| c.is_ascii_lowercase())
         && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '-');
@@ -94,7 +77,8 @@ fn check(name: &str) -> Result<(), String> {
         true => Ok(()),
         false => Err(format!(
             "{name:?} is no provider's name: at most 31 lower-case letters, digits, _ and -, a letter first"
-        )),
+        )
+        .into()),
     }
 }
 
@@ -131,15 +115,14 @@ fn with_docs(text: &str, docs: &str) -> String {
 }
 
 /// The places of a template filled in.
-fn filled(text: &str, name: &str) -> Result<String, String> {
+fn filled(text: &str, name: &str) -> Result<String> {
     let manifest = root().join("Cargo.toml");
-    let manifest =
-        fs::read_to_string(&manifest).map_err(|error| format!("{}: {error}", manifest.display()))?;
+    let manifest = fs::read_to_string(&manifest)?;
     let line = |key: &str| {
         let found = manifest.lines().find_map(|line| line.strip_prefix(key)?.trim_start().strip_prefix('='));
         found.map(|value| value.trim().to_owned()).ok_or(format!("Cargo.toml has no {key}"))
     };
-    let tree = fs::canonicalize(root()).map_err(|error| error.to_string())?;
+    let tree = fs::canonicalize(root())?;
     Ok(text
         .replace("@NAME@", name)
         .replace("@CRATE@", &crate_name(name))
@@ -161,7 +144,7 @@ mod tests {
         let written = write("my-fabric2", folder.path()).expect("written");
         assert!(written >= 15, "{written}");
         let source = folder.path().join("src");
-        for file in sources(&source).expect("there") {
+        for file in files_below(&source).expect("there") {
             let text = fs::read_to_string(file).expect("text");
             for old in TYPES {
                 assert!(!text.contains(old), "{old} in {text}");
@@ -177,7 +160,7 @@ mod tests {
         let manifest = fs::read_to_string(folder.path().join("Cargo.toml")).expect("there");
         assert!(manifest.contains("name = \"dat-my-fabric2\"") && !manifest.contains('@'), "{manifest}");
         // A folder that has something in it is left alone.
-        assert!(write("other", folder.path()).expect_err("not empty").contains("is not empty"));
+        assert!(write("other", folder.path()).expect_err("not empty").words().contains("is not empty"));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::io::{IsTerminal, Write, stdout};
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-use crate::libtest::{Failure, Reader};
+use crate::libtest::{Failure, Tests};
 
 /// Lines before an error line that are repeated with it.
 const BEFORE: usize = 3;
@@ -87,7 +87,7 @@ impl Log {
     /// At most `room` lines that show why the leg failed: the failed tests with their messages. Without one, the error
     /// lines with their context. Without those, the last lines.
     pub fn failure_excerpt(&self, room: usize) -> Vec<String> {
-        let mut tests = Reader::default();
+        let mut tests = Tests::default();
         let mut outside_tests = Vec::new();
         for line in &self.lines {
             outside_tests.push(line.is_stderr || tests.line(&line.text));

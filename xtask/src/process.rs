@@ -1,11 +1,11 @@
 //! Running other programs. Each command is shown and has a deadline. At the deadline it is killed with all its
 //! descendants.
 
+use fs_err as fs;
 use std::ffi::OsStr;
-use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::output;
+use crate::report::Result;
 use crate::root::root;
 
 /// How long to wait for a pipe that is still open after its program has ended.
@@ -91,12 +92,12 @@ impl Run {
     }
 
     /// Runs it, its output shown as it comes. Fails unless it succeeds.
-    pub fn run(self) -> Result<(), String> {
+    pub fn run(self) -> Result<()> {
         self.lines(|_| {})
     }
 
     /// The same, with each line of its standard output handed to `look` as well.
-    pub fn lines(self, mut look: impl FnMut(&str)) -> Result<(), String> {
+    pub fn lines(self, mut look: impl FnMut(&str)) -> Result<()> {
         self.show();
         self.each(|is_stdout, line| {
             if is_stdout {
@@ -109,70 +110,29 @@ impl Run {
     }
 
     /// Runs it silently. Gives what it printed on both streams, in the order of arrival, and how it ended: what a
-    /// program said before its deadline shows where it stopped.
-    pub fn transcript(self) -> (String, Result<(), String>) {
+    /// program printed before its deadline shows where it stopped.
+    pub fn transcript(self) -> (String, Result<()>) {
         let mut text = String::new();
-        let ended = self.each(|_, line| {
-            text.push_str(line);
-            text.push('\n');
-        });
+        let ended = self.each(|_, line| add(&mut text, line));
         (text, ended)
     }
 
-    fn show(&self) {
-        output::stdout_line(&format!("$ {}", self.shown));
-    }
-
-    /// Runs it and hands on each line, and whether it is one of its standard output.
-    fn each(mut self, mut take: impl FnMut(bool, &str)) -> Result<(), String> {
-        let mut child = self.start(Stdio::piped(), Stdio::piped())?;
-        let (sender, printed) = mpsc::channel();
-        forward(child.stdout.take(), true, sender.clone());
-        forward(child.stderr.take(), false, sender);
-        let start = Instant::now();
-        let ended = loop {
-            match printed.recv_timeout(Duration::from_millis(20)) {
-                Ok((is_stdout, line)) => take(is_stdout, &line),
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => thread::sleep(Duration::from_millis(1)),
-            }
-            if let Some(ended) = over(&mut child, start, self.deadline) {
-                break ended;
-            }
-        };
-        // A process it left behind may hold the pipes open, so the wait for the rest is short.
-        while let Ok((is_stdout, line)) = printed.recv_timeout(AFTER_ITS_END) {
-            take(is_stdout, &line);
-        }
-        self.verdict(ended)
-    }
-
     /// Runs it silently and returns its standard output. Fails unless it succeeds; the message has its error output.
-    pub fn output(mut self) -> Result<String, String> {
-        let mut child = self.start(Stdio::piped(), Stdio::piped())?;
-        let (mut out, mut err) = (child.stdout.take(), child.stderr.take());
-        let deadline = self.deadline;
+    pub fn output(self) -> Result {
         let (mut text, mut complaint) = (String::new(), String::new());
-        let ended = thread::scope(|scope| {
-            scope.spawn(|| out.as_mut().map(|out| out.read_to_string(&mut text)));
-            scope.spawn(|| err.as_mut().map(|err| err.read_to_string(&mut complaint)));
-            wait(&mut child, deadline)
-        });
-        self.verdict(ended).map_err(|message| format!("{message}\n{}", complaint.trim_end()))?;
-        Ok(text)
+        match self.each(|is_stdout, line| add(if is_stdout { &mut text } else { &mut complaint }, line)) {
+            Ok(()) => Ok(text),
+            Err(stop) => fail!("{}\n{}", stop.words(), complaint.trim_end()),
+        }
     }
 
     /// Runs it, its error output shown as it comes, and returns its standard output.
-    pub fn output_shown(self) -> Result<String, String> {
+    pub fn output_shown(self) -> Result {
         let mut text = String::new();
         self.show();
-        self.each(|is_stdout, line| {
-            if is_stdout {
-                text.push_str(line);
-                text.push('\n');
-            } else {
-                output::stderr_line(line);
-            }
+        self.each(|is_stdout, line| match is_stdout {
+            true => add(&mut text, line),
+            false => output::stderr_line(line),
         })?;
         Ok(text)
     }
@@ -182,19 +142,49 @@ impl Run {
         self.output().is_ok()
     }
 
-    fn start(&mut self, out: Stdio, err: Stdio) -> Result<Child, String> {
-        self.command.stdout(out).stderr(err);
-        self.command.spawn().map_err(|error| format!("cannot start `{}`: {error}", self.shown))
+    fn show(&self) {
+        output::stdout_line(&format!("$ {}", self.shown));
     }
 
-    fn verdict(&self, ended: Result<Option<i32>, String>) -> Result<(), String> {
-        match ended {
-            Ok(Some(0)) => Ok(()),
-            Ok(Some(code)) => Err(format!("`{}` exited with status {code}", self.shown)),
-            Ok(None) => Err(format!("`{}` was ended by a signal", self.shown)),
-            Err(message) => Err(format!("`{}`: {message}", self.shown)),
+    /// Runs it and hands on each line, and whether it is one of its standard output.
+    fn each(mut self, mut take: impl FnMut(bool, &str)) -> Result<()> {
+        let shown = self.shown;
+        let started = self.command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let mut child = started.map_err(|error| format!("cannot start `{shown}`: {error}"))?;
+        let (sender, printed) = mpsc::channel();
+        forward(child.stdout.take(), true, sender.clone());
+        forward(child.stderr.take(), false, sender);
+        let start = Instant::now();
+        let status = loop {
+            match printed.recv_timeout(Duration::from_millis(20)) {
+                Ok((is_stdout, line)) => take(is_stdout, &line),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => thread::sleep(Duration::from_millis(1)),
+            }
+            if let Some(status) = child.try_wait()? {
+                break Some(status);
+            }
+            if start.elapsed() >= self.deadline {
+                kill_tree(child.id());
+                let _ = child.wait();
+                break None;
+            }
+        };
+        // A process it left behind may hold the pipes open, so the wait for the rest is short.
+        while let Ok((is_stdout, line)) = printed.recv_timeout(AFTER_ITS_END) {
+            take(is_stdout, &line);
+        }
+        match status {
+            Some(status) if status.success() => Ok(()),
+            Some(status) => fail!("`{shown}`: {status}"),
+            None => fail!("`{shown}`: not finished after {} s; ended", self.deadline.as_secs()),
         }
     }
+}
+
+fn add(text: &mut String, line: &str) {
+    text.push_str(line);
+    text.push('\n');
 }
 
 /// Sends each line a program prints.
@@ -207,33 +197,6 @@ fn forward(source: Option<impl Read + Send + 'static>, is_stdout: bool, to: Send
             }
         }
     });
-}
-
-/// Its exit status (`None`: a signal), or why there is none.
-fn wait(child: &mut Child, deadline: Duration) -> Result<Option<i32>, String> {
-    let start = Instant::now();
-    let mut pause = Duration::from_millis(1);
-    loop {
-        if let Some(ended) = over(child, start, deadline) {
-            return ended;
-        }
-        thread::sleep(pause);
-        pause = (pause * 2).min(Duration::from_millis(50));
-    }
-}
-
-/// How it ended, if it has. At the deadline it is killed.
-fn over(child: &mut Child, start: Instant, deadline: Duration) -> Option<Result<Option<i32>, String>> {
-    match child.try_wait() {
-        Ok(Some(status)) => Some(Ok(status.code())),
-        Ok(None) if start.elapsed() < deadline => None,
-        Ok(None) => {
-            kill_tree(child.id());
-            let _ = child.wait();
-            Some(Err(format!("not finished after {} s; ended", deadline.as_secs())))
-        }
-        Err(error) => Some(Err(format!("waiting for it failed: {error}"))),
-    }
 }
 
 /// Kills a process and all its descendants, parents first so that none starts another.

@@ -3,13 +3,14 @@
 use crate::cargo::{COUNTED, cargo, target_dir};
 use crate::output;
 use crate::process::Run;
+use crate::report::Result;
 
 /// What a C call costs over the Rust call, in nanoseconds.
-pub fn overhead() -> Result<String, String> {
+pub fn overhead() -> Result<String> {
     let packages = ["-p", "dat-capi", "-p", "dat-loopback"];
     // Examples alone would be run with whichever library was built before.
     let build = cargo().args(["build", "--profile", COUNTED, "--lib", "--examples"]).args(packages);
-    build.env("CARGO_INCREMENTAL", "0").deadline(1200).run()?;
+    build.run()?;
     let program = target_dir()?.join(COUNTED).join("examples/overhead");
     let text = Run::new(&program.to_string_lossy()).args(["2000"]).output()?;
     output::stdout_line(&text);
@@ -23,6 +24,6 @@ pub fn overhead() -> Result<String, String> {
     let found: Vec<String> = text.lines().filter_map(more).collect();
     match found.len() {
         3 => Ok(found.join(", ")),
-        count => Err(format!("{count} of 3 calls were measured: {text}")),
+        count => Err(format!("{count} of 3 calls were measured: {text}").into()),
     }
 }

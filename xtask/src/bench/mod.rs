@@ -8,17 +8,20 @@ mod results;
 pub mod tables;
 mod vm;
 
-use std::fs;
-use std::path::PathBuf;
+use fs_err as fs;
 
 use serde_json::Value;
 
-use results::{FOLDER, RESULTS, RESULTS_VM, list};
+use results::{FOLDER, RESULTS, RESULTS_VM};
 
-use crate::cargo::{COUNTED, cargo, target_dir};
-use crate::leg::{Outcome, Report};
+use crate::values::list;
+
+use crate::cargo::{COUNTED, build, cargo};
 use crate::markdown::PAGE;
+use crate::options::has;
 use crate::output;
+use crate::process::Run;
+use crate::report::{Report, Result, Stop};
 use crate::root::root;
 
 /// What a short run must have figures of, ours.
@@ -37,59 +40,41 @@ const OURS: [&str; 12] = [
     "memory",
 ];
 
-/// The options of the command line.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Options {
-    /// Three sizes, one round: to see that everything works.
-    pub quick: bool,
-    /// Keep results, tables and drawings.
-    pub save: bool,
-    /// Measure ibverbs beside perftest in the emulated machine, too.
-    pub vm: bool,
-    /// Write tables and drawings of the results that are kept, without measuring.
-    pub tables: bool,
-}
-
-/// The command.
-pub fn run(options: Options) -> Report {
-    if options.tables {
+/// The command. `--quick`: three sizes, one round, to see that everything works. `--save`: keep results, tables and
+/// drawings. `--vm`: measure ibverbs beside perftest, too. `--tables`: write what is printed of kept results alone.
+pub fn run(words: &[String]) -> Report {
+    if has(words, "--tables") {
         page::write()?;
-        return Ok(Outcome::passed(format!("tables of {PAGE} and drawings of {FOLDER} written")));
+        return Ok(format!("tables of {PAGE} and drawings of {FOLDER} written"));
     }
-    let result = measure(options.quick)?;
-    if let Some(why) = result["not_run"].as_str() {
-        return Ok(Outcome::not_run(why));
-    }
+    let result = measure(has(words, "--quick"))?;
     output::show(&tables::all(&result));
-    let measured = number(&result);
-    let beside = match options.vm {
-        true => vm::measure()?,
-        false => None,
+    let beside = if has(words, "--vm") { Some(vm::measure()) } else { None };
+    let mut said = format!("{} figures in {} s{}", number(&result), result["seconds"], missing(&result));
+    let beside = match beside.transpose() {
+        Err(stop @ Stop::NotRun(_)) => {
+            said += &format!("; {}", stop.of("the emulated machine").words());
+            None
+        }
+        other => other?,
     };
     if let Some(beside) = &beside {
         output::show(&tables::vm(beside));
     }
-    if options.save {
+    if has(words, "--save") {
         keep(RESULTS, &result)?;
         if let Some(beside) = &beside {
             keep(RESULTS_VM, beside)?;
         }
         page::write()?;
     }
-    let mut words = format!("{measured} figures in {} s", result["seconds"]);
-    if options.vm && beside.is_none() {
-        words.push_str("; NOT RUN: the emulated machine");
-    }
-    Ok(Outcome::passed(words + &missing(&result)))
+    Ok(said)
 }
 
 /// The leg of CI: a short run, in which all of ours must have been measured. How good the figures are is not judged, nor
 /// whether the processors stood still for one to be kept.
 pub fn smoke() -> Report {
     let result = measure(true)?;
-    if let Some(why) = result["not_run"].as_str() {
-        return Ok(Outcome::not_run(why));
-    }
     output::show(&tables::all(&result));
     let there =
         |test: &str| list(&result["taken"]).iter().any(|row| row["test"] == test && row["who"] == "dat");
@@ -97,17 +82,17 @@ pub fn smoke() -> Report {
     match without.is_empty() {
         true => {
             let (figures, c_calls, parts) = (number(&result), c_calls::overhead()?, parts()?);
-            Ok(Outcome::passed(format!(
+            Ok(format!(
                 "{figures} figures; C over Rust: {c_calls}; {parts} benchmarks of parts work{}",
                 missing(&result)
-            )))
+            ))
         }
-        false => Err(format!("no figure of ours for {}{}", without.join(", "), missing(&result))),
+        false => Err(format!("no figure of ours for {}{}", without.join(", "), missing(&result)).into()),
     }
 }
 
 /// Runs each benchmark of a part once, not optimised: whether they work. How many did.
-fn parts() -> Result<usize, String> {
+fn parts() -> Result<usize> {
     let run = cargo().args(["test", "-p", "dat-bench", "--benches"]).deadline(1800);
     let mut worked = 0;
     run.lines(|line| worked += usize::from(line == "Success"))?;
@@ -117,29 +102,23 @@ fn parts() -> Result<usize, String> {
     }
 }
 
-fn measure(quick: bool) -> Result<Value, String> {
-    let packages = ["dat-cli", "dat-bench", "dat-shm", "dat-libfabric"];
+fn measure(quick: bool) -> Result<Value> {
     // A short run judges no figure, so it takes the profile that the leg before it has built most of.
     let profile = if quick { COUNTED } else { "release" };
-    let build = cargo().args(["build", "--profile", profile]);
-    let build = build.args(packages.iter().flat_map(|name| ["-p", name])).env("CARGO_INCREMENTAL", "0");
-    build.deadline(1800).run()?;
-    let built = target_dir()?.join(profile);
-    let program = built.join("dat-bench");
-    let mut run = crate::process::Run::unpaced(&program.to_string_lossy())
-        .args(["compare".into(), "--dat".into(), built.join("dat")])
-        .deadline(1200);
-    if quick {
-        run = run.args(["--quick"]);
+    let built = build(profile, &["dat-cli", "dat-bench", "dat-shm", "dat-libfabric"])?;
+    let run = Run::unpaced(&built.join("dat-bench").to_string_lossy());
+    let run = run.args(["compare".into(), "--dat".into(), built.join("dat")]).deadline(1200);
+    let text = run.args(quick.then_some("--quick")).output_shown()?;
+    let result: Value = serde_json::from_str(&text)?;
+    match result["not_run"].as_str() {
+        Some(why) => Err(Stop::not_run(why)),
+        None => Ok(result),
     }
-    let text = run.output_shown()?;
-    serde_json::from_str(&text).map_err(|error| format!("dat-bench printed no JSON: {error}"))
 }
 
-fn keep(file: &str, result: &Value) -> Result<(), String> {
-    let path: PathBuf = root().join(file);
-    fs::create_dir_all(root().join(FOLDER)).map_err(|error| format!("{FOLDER}: {error}"))?;
-    fs::write(&path, format!("{result:#}\n")).map_err(|error| format!("{file}: {error}"))
+fn keep(file: &str, result: &Value) -> Result<()> {
+    fs::create_dir_all(root().join(FOLDER))?;
+    Ok(fs::write(root().join(file), format!("{result:#}\n"))?)
 }
 
 fn number(result: &Value) -> usize {

@@ -1,6 +1,7 @@
 //! The tables and drawings of the page about performance.
 
-use std::fs;
+use crate::report::Result;
+use fs_err as fs;
 
 use serde_json::Value;
 
@@ -11,11 +12,9 @@ use crate::markdown::{PAGE, with_table};
 use crate::root::root;
 
 /// Puts the tables of the kept results between their marks, and draws the drawings.
-pub fn write() -> Result<(), String> {
-    let read = |file: &str| fs::read_to_string(root().join(file)).map_err(|error| format!("{file}: {error}"));
-    let parse = |file: &str| -> Result<Value, String> {
-        serde_json::from_str(&read(file)?).map_err(|error| format!("{file}: {error}"))
-    };
+pub fn write() -> Result<()> {
+    let read = |file: &str| -> Result { Ok(fs::read_to_string(root().join(file))?) };
+    let parse = |file: &str| -> Result<Value> { Ok(serde_json::from_str(&read(file)?)?) };
     let result = parse(RESULTS)?;
     let mut page = read(PAGE)?;
     for (name, table) in tables::named(&result) {
@@ -25,11 +24,9 @@ pub fn write() -> Result<(), String> {
     if let Ok(beside) = parse(RESULTS_VM) {
         page = with_table(&page, "vm", &tables::vm(&beside))?;
     }
-    let write = |file: &str, text: &str| {
-        fs::write(root().join(file), text).map_err(|error| format!("{file}: {error}"))
-    };
+    let write = |file: &str, text: &str| fs::write(root().join(file), text);
     for (name, drawing) in plots::all(&result) {
         write(&format!("{FOLDER}/{name}"), &drawing)?;
     }
-    write(PAGE, &page)
+    Ok(write(PAGE, &page)?)
 }

@@ -4,7 +4,7 @@ use dat_measure::chart::{self, Dash, Line, Panel};
 use dat_measure::{show_nanos, show_size};
 use serde_json::Value;
 
-use super::results::list;
+use crate::values::list;
 
 /// Every drawing with its file's name.
 pub fn all(result: &Value) -> Vec<(&'static str, String)> {

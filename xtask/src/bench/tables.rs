@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 use dat_measure::{show_nanos, show_size};
 use serde_json::Value;
 
-use super::results::list;
 use crate::markdown::Markdown;
+use crate::values::list;
 
 /// A table: its name in the page, the test, its heading, what it is compared with, and what the ratio is to.
 struct Comparison {
@@ -24,86 +24,47 @@ struct Comparison {
 
 const COMPARISONS: [Comparison; 10] = [
     Comparison {
-        name: "send_latency",
-        heading: "Message, one way",
         peers: &["UCX", "UCX am", "UCX uct", "libfabric"],
         limit: Some("probe"),
-        besides: &[],
         less: true,
+        ..more("send_latency", "Message, one way")
     },
+    Comparison { peers: &["UCX", "UCX am", "UCX uct"], ..more("send_rate", "Messages, millions a second") },
+    Comparison { besides: &[MANY], ..more("send_bandwidth", "Messages, GB/s") },
     Comparison {
-        name: "send_rate",
-        heading: "Messages, millions a second",
-        peers: &["UCX", "UCX am", "UCX uct"],
-        limit: None,
-        besides: &[],
-        less: false,
-    },
-    Comparison {
-        name: "send_bandwidth",
-        heading: "Messages, GB/s",
-        peers: &["UCX", "UCX am"],
-        limit: None,
-        besides: &["dat, many buffers"],
-        less: false,
-    },
-    Comparison {
-        name: "heap_latency",
-        heading: "Message, one way, ordinary memory",
-        peers: &["UCX", "UCX am"],
         limit: Some("probe"),
-        besides: &[],
         less: true,
+        ..more("heap_latency", "Message, one way, ordinary memory")
     },
+    Comparison { besides: &[MANY], ..more("heap_bandwidth", "Messages, GB/s, ordinary memory") },
     Comparison {
-        name: "heap_bandwidth",
-        heading: "Messages, GB/s, ordinary memory",
-        peers: &["UCX", "UCX am"],
-        limit: None,
-        besides: &["dat, many buffers"],
-        less: false,
-    },
-    Comparison {
-        name: "write_latency",
-        heading: "RDMA write, one way",
         peers: &["UCX"],
         limit: Some("probe"),
-        besides: &[],
         less: true,
+        ..more("write_latency", "RDMA write, one way")
     },
+    one_sided("write_bandwidth", "RDMA write, GB/s"),
+    one_sided("read_bandwidth", "RDMA read, GB/s"),
+    Comparison { peers: &["libfabric"], less: true, ..more("tcp_latency", "Message over TCP, one way") },
     Comparison {
-        name: "write_bandwidth",
-        heading: "RDMA write, GB/s",
-        peers: &["UCX"],
-        limit: Some("memcpy"),
-        besides: &["memcpy, many buffers", "dat, many buffers"],
-        less: false,
-    },
-    Comparison {
-        name: "read_bandwidth",
-        heading: "RDMA read, GB/s",
-        peers: &["UCX"],
-        limit: Some("memcpy"),
-        besides: &["memcpy, many buffers", "dat, many buffers"],
-        less: false,
-    },
-    Comparison {
-        name: "tcp_latency",
-        heading: "Message over TCP, one way",
-        peers: &["libfabric"],
-        limit: None,
-        besides: &[],
-        less: true,
-    },
-    Comparison {
-        name: "wake_up",
-        heading: "Message to a sleeper, one way",
         peers: &[],
         limit: Some("eventfd"),
-        besides: &[],
         less: true,
+        ..more("wake_up", "Message to a sleeper, one way")
     },
 ];
+
+const MANY: &str = "dat, many buffers";
+
+/// Where more is better, beside both ways of UCX to send.
+const fn more(name: &'static str, heading: &'static str) -> Comparison {
+    Comparison { name, heading, peers: &["UCX", "UCX am"], limit: None, besides: &[], less: false }
+}
+
+const fn one_sided(name: &'static str, heading: &'static str) -> Comparison {
+    let besides = &["memcpy, many buffers", MANY];
+    Comparison { peers: &["UCX"], limit: Some("memcpy"), besides, ..more(name, heading) }
+}
 
 /// All tables, with headings, for the terminal.
 pub fn all(result: &Value) -> String {

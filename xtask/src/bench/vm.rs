@@ -1,12 +1,12 @@
 //! The ibverbs provider beside perftest's programs, on Soft-RoCE in one boot of the emulated machine.
 
+use crate::report::Result;
 use serde_json::{Value, json};
 
-use super::results::list;
-use crate::cargo::{cargo, target_dir};
-use crate::output;
+use crate::cargo::build;
 use crate::root::root;
-use crate::vm::{Machine, Trouble};
+use crate::values::{list, median};
+use crate::vm::Machine;
 
 /// A figure: its words in the script's output, the unit, and what perftest's is multiplied with to have it.
 const FIGURES: [(&str, &str, &str, f64); 3] = [
@@ -15,29 +15,17 @@ const FIGURES: [(&str, &str, &str, f64); 3] = [
     ("send_bw_8", "8 B messages", "thousand/s", 1e3),
 ];
 
-/// The figures; `None`, after a message, when this machine cannot emulate.
-pub fn measure() -> Result<Option<Value>, String> {
-    cargo().args(["build", "--release", "-p", "dat-cli", "-p", "dat-ibverbs"]).deadline(1800).run()?;
-    let absolute = root().canonicalize().map_err(|error| format!("{}: {error}", root().display()))?;
-    let built = target_dir()?.join("release");
-    let machine = Machine {
-        environment: vec![("BUILT".to_owned(), built.to_string_lossy().into_owned())],
-        ..Machine::default()
-    };
-    let script = absolute.join("tests/vm/perf.sh");
-    match machine.run(&format!("bash '{}'", script.display())) {
-        Ok(ended) if ended.status == 0 => read(&ended.output).map(Some),
-        Ok(ended) => Err(format!("tests/vm/perf.sh: exit status {}", ended.status)),
-        Err(Trouble::Failed(why)) => Err(why),
-        Err(Trouble::Unavailable(why)) => {
-            output::show(&format!("NOT RUN, the emulated machine: {why}"));
-            Ok(None)
-        }
-    }
+/// The figures.
+pub fn measure() -> Result<Value> {
+    let built = build("release", &["dat-cli", "dat-ibverbs"])?;
+    let environment = vec![("BUILT".to_owned(), built.to_string_lossy().into_owned())];
+    let script = root().canonicalize()?.join("tests/vm/perf.sh");
+    let machine = Machine { environment, ..Machine::default() };
+    read(&machine.run_well(&format!("bash '{}'", script.display()))?.output)
 }
 
 /// Medians of what the script printed.
-fn read(output: &str) -> Result<Value, String> {
+fn read(output: &str) -> Result<Value> {
     let mut rows = Vec::new();
     for (name, words, unit, factor) in FIGURES {
         let lines = |who: &str| {
@@ -48,7 +36,7 @@ fn read(output: &str) -> Result<Value, String> {
             lines("perftest").iter().filter_map(|line| perftest(name, line)).map(|v| v * factor).collect();
         let ours: Vec<f64> = lines("dat").iter().filter_map(|line| dat(name, line)).collect();
         if ours.is_empty() {
-            return Err(format!("tests/vm/perf.sh printed no figure of ours for {name}"));
+            fail!("tests/vm/perf.sh printed no figure of ours for {name}");
         }
         let rounds = ours.len().min(theirs.len());
         rows.push(json!({
@@ -61,12 +49,7 @@ fn read(output: &str) -> Result<Value, String> {
 /// The typical latency in microseconds, the average rate in MiB/s or in million messages a second.
 fn perftest(name: &str, line: &str) -> Option<f64> {
     let fields: Vec<&str> = line.split_whitespace().collect();
-    let at = match name {
-        "send_lat_8" => 4,
-        "write_bw_65536" => 3,
-        _ => 4,
-    };
-    fields.get(at)?.parse().ok()
+    fields.get(if name == "write_bw_65536" { 3 } else { 4 })?.parse().ok()
 }
 
 /// The median of the place with the most batches: what the processors of an emulated machine do is not looked into.
@@ -78,11 +61,6 @@ fn dat(name: &str, line: &str) -> Option<f64> {
         "send_lat_8" => median / 1e3,
         _ => median * 1e3,
     })
-}
-
-fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied()
 }
 
 #[cfg(test)]

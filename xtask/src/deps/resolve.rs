@@ -1,5 +1,6 @@
 //! The modules of one crate, and which file each path ends in. A re-exported item counts for the file that defines it.
 
+use crate::report::Result;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -29,7 +30,7 @@ type Seen = BTreeSet<(usize, String)>;
 
 impl Tree {
     /// Reads all modules below a root file, those of tests left out.
-    pub fn read(root: &Path) -> Result<Tree, String> {
+    pub fn read(root: &Path) -> Result<Tree> {
         let mut tree = Tree { modules: Vec::new(), files: Vec::new(), names: Vec::new() };
         let folder = root.parent().unwrap_or(Path::new(""));
         tree.file(root, folder, None, Vec::new())?;
@@ -43,7 +44,7 @@ impl Tree {
         folder: &Path,
         parent: Option<usize>,
         name: Vec<String>,
-    ) -> Result<usize, String> {
+    ) -> Result<usize> {
         let source = Source::read(file)?;
         self.files.push(file.to_owned());
         self.names.push(name.clone());
@@ -57,7 +58,7 @@ impl Tree {
         folder: &Path,
         parent: Option<usize>,
         path: Vec<String>,
-    ) -> Result<usize, String> {
+    ) -> Result<usize> {
         let declared = std::mem::take(&mut source.children);
         let at = self.modules.len();
         self.modules.push(Module { source, file, parent, children: BTreeMap::new() });
@@ -77,11 +78,7 @@ impl Tree {
                         None => (vec![folder.join(format!("{name}.rs")), below.join("mod.rs")], below),
                     };
                     let Some(found) = candidates.iter().find(|file| file.is_file()) else {
-                        return Err(format!(
-                            "no file for module {} in {}",
-                            child_path.join("::"),
-                            folder.display()
-                        ));
+                        fail!("no file for module {} in {}", child_path.join("::"), folder.display());
                     };
                     self.file(found, &below, Some(at), child_path)?
                 }

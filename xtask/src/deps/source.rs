@@ -1,6 +1,7 @@
 //! What a Rust source file declares and names, read from its tokens: child modules, imports, items and paths.
 //! Macro arguments are tokens like any others, so paths inside them count too.
 
+use crate::report::Result;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -50,13 +51,13 @@ pub struct Import {
 
 impl Source {
     /// Reads a file.
-    pub fn read(file: &Path) -> Result<Source, String> {
-        let text = std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
-        Source::parse(&text).map_err(|error| format!("{}: {error}", file.display()))
+    pub fn read(file: &Path) -> Result<Source> {
+        let text = fs_err::read_to_string(file)?;
+        Source::parse(&text)
     }
 
     /// Reads a text.
-    pub fn parse(text: &str) -> Result<Source, String> {
+    pub fn parse(text: &str) -> Result<Source> {
         let tokens: TokenStream = text.parse().map_err(|error| format!("{error}"))?;
         let mut source = Source::default();
         source.tokens(tokens);

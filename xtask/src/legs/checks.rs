@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
-use crate::cargo::{Tests, cargo};
-use crate::leg::{Outcome, Report};
+use crate::cargo::{build, cargo};
+use crate::libtest::Tests;
 use crate::process::Run;
+use crate::report::Report;
 
 /// The plugins applications load by name.
 const PLUGINS: [&str; 4] = ["dat-shm", "dat-loopback", "dat-ibverbs", "dat-libfabric"];
@@ -20,11 +21,11 @@ pub fn format() -> Report {
     cargo().args(["fmt", "--all", "--check"]).run()?;
     let since = format!("{LONG_SUBJECTS_UNTIL}..HEAD");
     let Ok(log) = Run::new("git").args(["log", "--format=%h %s", &since]).output() else {
-        return Ok(Outcome::passed("formatted; subjects of commits NOT RUN: there is no history here"));
+        return Ok("formatted; subjects of commits NOT RUN: there is no history here".into());
     };
     match long_subjects(&log).as_slice() {
-        [] => Ok(Outcome::passed(format!("formatted; {} subjects of commits", log.lines().count()))),
-        long => Err(format!("subjects of more than {SUBJECT} characters: {}", long.join("; "))),
+        [] => Ok(format!("formatted; {} subjects of commits", log.lines().count())),
+        long => Err(format!("subjects of more than {SUBJECT} characters: {}", long.join("; ")).into()),
     }
 }
 
@@ -38,7 +39,7 @@ fn long_subjects(log: &str) -> Vec<&str> {
 /// Lints, all denied.
 pub fn clippy() -> Report {
     cargo().args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]).run()?;
-    Ok(Outcome::passed("no warning"))
+    Ok("no warning".into())
 }
 
 /// The reference documentation. The command's comes first: the library `dat` has the same name, and its pages replace
@@ -49,13 +50,13 @@ pub fn doc() -> Report {
         // Links to private items are fine, since their pages are made.
         run.env("RUSTDOCFLAGS", "-D warnings -A rustdoc::private-intra-doc-links").run()?;
     }
-    Ok(Outcome::passed("no warning"))
+    Ok("no warning".into())
 }
 
 /// The plugins as shared objects, for the tests that load them.
 pub fn plugins() -> Report {
-    cargo().args(["build"]).args(PLUGINS.iter().flat_map(|plugin| ["-p", plugin])).run()?;
-    Ok(Outcome::passed(PLUGINS.join(", ")))
+    build("dev", &PLUGINS)?;
+    Ok(PLUGINS.join(", "))
 }
 
 /// What tests may lack: the variable that makes such a test fail instead of printing NOT RUN, and the files that show
@@ -77,7 +78,7 @@ pub fn tests() -> Report {
     let run = here.fold(run, |run, (variable, _)| run.env(variable, "1"));
     let most = Tests::of(run.args(["--", "--show-output"]).deadline(900))?;
     let suite = Tests::of(cargo().args(["test", "-p", "dat-conformance", "--lib"]))?;
-    Ok(Outcome::passed(most.and(suite).words()))
+    Ok(Tests::sum([most, suite]).words())
 }
 
 #[cfg(test)]

@@ -3,13 +3,14 @@
 //!
 //! The tree and what is built in it stay below the target directory. Only making the tree needs the network.
 
-use std::fs;
+use fs_err as fs;
 use std::path::{Path, PathBuf};
 
 use crate::cargo::target_dir;
-use crate::leg::{Outcome, Report};
+use crate::need;
 use crate::output;
 use crate::process::Run;
+use crate::report::{Report, Result};
 use crate::root::root;
 
 /// Releases and their names.
@@ -44,25 +45,24 @@ const INSIDE: u64 = 5400;
 pub fn run(release: &str) -> Report {
     let Some((_, name)) = RELEASES.iter().find(|(number, _)| *number == release) else {
         let known = RELEASES.map(|(number, _)| number).join(", ");
-        return Err(format!("there is no release {release:?} here; there are {known}"));
+        fail!("there is no release {release:?} here; there are {known}");
     };
     let folder = target_dir()?.join("debian");
     let tree = folder.join(name);
-    if let Err(why) = make(&folder, &tree, name) {
-        return Ok(Outcome::not_run(format!("no tree of Debian {release}: {why}")));
-    }
+    make(&folder, &tree, name)
+        .map_err(|stop| stop.into_not_run().of(format!("no tree of Debian {release}")))?;
     let mut said = None;
     let build = folder.join(format!("{name}-target"));
-    fs::create_dir_all(&build).map_err(|error| format!("{}: {error}", build.display()))?;
+    fs::create_dir_all(&build)?;
     let ran = inside(&tree)?
         .env("CARGO_TARGET_DIR", &build)
         .args(["cargo", "run", "--quiet", "--package", "xtask", "--", "distribution"])
         .deadline(INSIDE)
         .lines(|line| said = line.strip_prefix("xtask distribution: ").map(str::to_owned).or(said.take()));
     let version = version(&tree);
-    ran.map_err(|why| format!("{version}: {}", said.clone().unwrap_or(why)))?;
+    ran.map_err(|stop| format!("{version}: {}", said.clone().unwrap_or(stop.words())))?;
     let said = said.ok_or("it ended without a result")?;
-    Ok(Outcome::passed(format!("{version}: {said}")))
+    Ok(format!("{version}: {said}"))
 }
 
 /// The versions that make a difference.
@@ -74,20 +74,18 @@ fn version(tree: &Path) -> String {
 }
 
 /// Makes the tree, once.
-fn make(folder: &Path, tree: &Path, name: &str) -> Result<(), String> {
+fn make(folder: &Path, tree: &Path, name: &str) -> Result<()> {
     if !rustix::process::geteuid().is_root() {
-        return Err("only root may enter one".to_owned());
+        return Err("only root may enter one".into());
     }
     if tree.join(COMPLETE).exists() {
         return Ok(());
     }
-    if !Run::new("sh").args(["-c", "command -v debootstrap"]).works() {
-        return Err("debootstrap is not installed (apt-get install debootstrap)".to_owned());
-    }
-    fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    need::programs(&[("debootstrap", "debootstrap")])?;
+    fs::create_dir_all(folder)?;
     if tree.exists() {
         // Of a run that was ended.
-        fs::remove_dir_all(tree).map_err(|error| format!("{}: {error}", tree.display()))?;
+        fs::remove_dir_all(tree)?;
     }
     output::stdout_line(&format!("making {}; this takes minutes", tree.display()));
     Run::new("debootstrap")
@@ -100,8 +98,7 @@ fn make(folder: &Path, tree: &Path, name: &str) -> Result<(), String> {
         "&& apt-get clean && dpkg-query -W -f '${Package} ${Version}\\n' > /dat-packages.new",
     ];
     enter(tree, &[]).args(["sh", "-c", &install.join(" ")]).env("DAT_NETWORK", "1").deadline(1200).run()?;
-    fs::rename(tree.join("dat-packages.new"), tree.join(COMPLETE))
-        .map_err(|error| format!("{COMPLETE}: {error}"))
+    Ok(fs::rename(tree.join("dat-packages.new"), tree.join(COMPLETE))?)
 }
 
 /// A command in the tree that sees these folders.
@@ -111,7 +108,7 @@ fn enter(tree: &Path, folders: &[PathBuf]) -> Run {
 }
 
 /// The same with the repository and the toolchain, in the repository. Nothing is downloaded or installed there.
-fn inside(tree: &Path) -> Result<Run, String> {
+fn inside(tree: &Path) -> Result<Run> {
     let here = root().canonicalize().map_err(|error| format!("the repository: {error}"))?;
     let target = target_dir()?;
     let home = std::env::var_os("HOME").map(PathBuf::from).ok_or("HOME is not set")?;
@@ -120,7 +117,7 @@ fn inside(tree: &Path) -> Result<Run, String> {
     let (cargo, rustup) = (of("CARGO_HOME", ".cargo"), of("RUSTUP_HOME", ".rustup"));
     let mut folders = vec![here.clone(), cargo.clone(), rustup.clone()];
     if !target.starts_with(&here) {
-        fs::create_dir_all(&target).map_err(|error| format!("{}: {error}", target.display()))?;
+        fs::create_dir_all(&target)?;
         folders.push(target);
     }
     folders.retain(|folder| folder.exists());

@@ -2,42 +2,46 @@
 //! to build, so only `--all` installs it.
 
 use crate::cargo::cargo;
-use crate::leg::{Outcome, Report};
+use crate::options::has;
+use crate::report::{Report, Result, Stop, parts};
+
+/// The command: both checks, and the tool first where that is wanted.
+pub fn run(words: &[String]) -> Report {
+    if has(words, "--install") {
+        install()?;
+    }
+    parts([("dependencies", dependencies()), ("advisories", advisories())])
+}
 
 /// Builds cargo-deny where it is missing.
 pub fn install() -> Report {
-    if is_installed() {
-        return Ok(Outcome::passed("installed already"));
+    if is_installed().is_ok() {
+        return Ok("installed already".into());
     }
     cargo().args(["install", "--locked", "cargo-deny"]).run()?;
-    Ok(Outcome::passed("installed"))
+    Ok("installed".into())
 }
 
 /// Checks that need nothing but the lock file and the crates it names.
 pub fn dependencies() -> Report {
-    if !is_installed() {
-        return Ok(Outcome::not_run(MISSING));
-    }
+    is_installed()?;
     cargo().args(["deny", "check", "bans", "licenses", "sources"]).run()?;
-    Ok(Outcome::passed("bans, licences and sources"))
+    Ok("bans, licences and sources".into())
 }
 
 /// Known faults of dependencies, by the RustSec database, which is fetched from GitHub.
 pub fn advisories() -> Report {
-    if !is_installed() {
-        return Ok(Outcome::not_run(MISSING));
-    }
-    if let Err(reason) = cargo().args(["deny", "fetch", "db"]).deadline(120).output() {
-        let line = reason.lines().next_back().unwrap_or_default();
-        return Ok(Outcome::not_run(format!("the RustSec database cannot be fetched: {line}")));
+    is_installed()?;
+    if let Err(stop) = cargo().args(["deny", "fetch", "db"]).deadline(120).output() {
+        let words = stop.words();
+        let line = words.lines().next_back().unwrap_or_default();
+        return Err(Stop::not_run(format!("the RustSec database cannot be fetched: {line}")));
     }
     cargo().args(["deny", "check", "--disable-fetch", "advisories"]).run()?;
-    Ok(Outcome::passed("no advisory but those deny.toml names"))
+    Ok("no advisory but those deny.toml names".into())
 }
 
-const MISSING: &str =
-    "cargo-deny is not installed; `cargo xtask deny --install` builds it, which takes minutes";
-
-fn is_installed() -> bool {
-    cargo().args(["deny", "--version"]).works()
+fn is_installed() -> Result<()> {
+    let missing = "cargo-deny is not installed; `cargo xtask deny --install` builds it, which takes minutes";
+    cargo().args(["deny", "--version"]).output().map(drop).map_err(|_| Stop::not_run(missing))
 }

@@ -1,14 +1,15 @@
 //! That plugins of yesterday and of other compilers load and conform: frozen ones of each released version, and one built
 //! by the nightly compiler.
 
-use std::fs;
+use fs_err as fs;
 use std::path::{Path, PathBuf};
 
 use super::authors::{compile_c, conformance, dat, inspect};
 use crate::cargo::{cargo, nightly, target_dir};
-use crate::leg::{Outcome, Report};
+use crate::need::nightly_with;
 use crate::process::Run;
-use crate::root::root;
+use crate::report::{Report, Result};
+use crate::root::{files_below, root};
 
 /// Where they are kept.
 const FROZEN: &str = "tests/frozen";
@@ -21,9 +22,9 @@ pub fn frozen(keep: bool) -> Report {
     let dat = dat()?;
     let fresh = build()?;
     for plugin in &fresh {
-        let size = fs::metadata(plugin).map_err(|error| format!("{}: {error}", plugin.display()))?.len();
+        let size = fs::metadata(plugin)?.len();
         if size > MOST_BYTES {
-            return Err(format!("{} has {size} bytes; it is to be kept for ever", plugin.display()));
+            fail!("{} has {size} bytes; it is to be kept for ever", plugin.display());
         }
         inspect(&dat, plugin)?;
     }
@@ -43,14 +44,12 @@ pub fn frozen(keep: bool) -> Report {
         return self::keep(&fresh);
     }
     let versions = format!("{} of this version, {} of released versions", fresh.len(), kept.len());
-    Ok(Outcome::passed(format!("{versions}: {}", said.join("; "))))
+    Ok(format!("{versions}: {}", said.join("; ")))
 }
 
 /// A plugin built by the nightly compiler loads into a host built by the stable one, and conforms.
 pub fn by_nightly() -> Report {
-    if !nightly().args(["--version"]).works() {
-        return Ok(Outcome::not_run("there is no nightly toolchain; `rustup toolchain install nightly`"));
-    }
+    nightly_with(&[])?;
     let dat = dat()?;
     let target = target_dir()?.join("nightly");
     nightly()
@@ -60,15 +59,15 @@ pub fn by_nightly() -> Report {
         .run()?;
     let plugin = target.join("debug/libdat_loopback.so");
     inspect(&dat, &plugin)?;
-    Ok(Outcome::passed(conformance(&dat, &[Path::new("--plugin"), &plugin])?))
+    conformance(&dat, &[Path::new("--plugin"), &plugin])
 }
 
 /// Builds both plugins small and stripped, with the compilers of this machine.
-fn build() -> Result<Vec<PathBuf>, String> {
+fn build() -> Result<Vec<PathBuf>> {
     let target = target_dir()?.join("frozen");
     // Nothing of where it was built stays in it: neither this tree's place nor that of the registry's crates.
     let home = std::env::var("CARGO_HOME").or(std::env::var("HOME").map(|home| format!("{home}/.cargo")));
-    let tree = fs::canonicalize(root()).map_err(|error| error.to_string())?;
+    let tree = fs::canonicalize(root())?;
     let from = [(tree.display().to_string(), "dat"), (home.unwrap_or("/cargo".into()), "cargo")];
     let flags = from.map(|(path, name)| format!("--remap-path-prefix={path}={name}")).join(" ");
     cargo()
@@ -89,23 +88,20 @@ fn build() -> Result<Vec<PathBuf>, String> {
     Ok(vec![rust, c])
 }
 
-fn kept() -> Result<Vec<PathBuf>, String> {
-    let folder = root().join(FROZEN);
-    let entries = fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+fn kept() -> Result<Vec<PathBuf>> {
     let arch = std::env::consts::ARCH;
+    let mut files = files_below(&root().join(FROZEN))?;
     files.retain(|path| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         name.ends_with(".so") && name.contains(arch)
     });
-    files.sort();
     Ok(files)
 }
 
 /// Major and minor version of the plugin interface, as in `1.1`, by its C header.
-fn interface_version() -> Result<String, String> {
+fn interface_version() -> Result<String> {
     let file = root().join("include/dat_plugin.h");
-    let text = fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))?;
+    let text = fs::read_to_string(&file)?;
     let number = |name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix("#define DATP_ABI_")?.strip_prefix(name));
         line.map(str::trim).ok_or(format!("{} has no {name}", file.display()))
@@ -116,7 +112,7 @@ fn interface_version() -> Result<String, String> {
 fn keep(fresh: &[PathBuf]) -> Report {
     let version = interface_version()?;
     let readme = root().join(FROZEN).join("README.md");
-    let mut text = fs::read_to_string(&readme).map_err(|error| format!("{}: {error}", readme.display()))?;
+    let mut text = fs::read_to_string(&readme)?;
     let rustc = Run::new("rustc").args(["--version"]).output()?;
     let cc = Run::new("cc").args(["--version"]).output()?;
     let compilers = [rustc.trim(), cc.lines().next().unwrap_or_default()];
@@ -124,14 +120,14 @@ fn keep(fresh: &[PathBuf]) -> Report {
         let name = format!("{version}-{}-{language}.so", std::env::consts::ARCH);
         let to = root().join(FROZEN).join(&name);
         if to.exists() {
-            return Err(format!("{} is there already; a frozen plugin is never rebuilt", to.display()));
+            fail!("{} is there already; a frozen plugin is never rebuilt", to.display());
         }
-        fs::copy(plugin, &to).map_err(|error| format!("{}: {error}", to.display()))?;
+        fs::copy(plugin, &to)?;
         let sum = Run::new("sha256sum").args([&to]).output()?;
         let sum = sum.split_whitespace().next().unwrap_or_default();
-        let size = fs::metadata(&to).map_err(|error| format!("{}: {error}", to.display()))?.len();
+        let size = fs::metadata(&to)?.len();
         text.push_str(&format!("| `{name}` | {compiler} | {size} | `{sum}` |\n"));
     }
-    fs::write(&readme, text).map_err(|error| format!("{}: {error}", readme.display()))?;
-    Ok(Outcome::passed(format!("plugins of interface {version} are in {FROZEN}; commit them")))
+    fs::write(&readme, text)?;
+    Ok(format!("plugins of interface {version} are in {FROZEN}; commit them"))
 }

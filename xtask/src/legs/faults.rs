@@ -1,13 +1,15 @@
 //! Our own providers with delays and reordering below the engine: nothing an application is promised may change. One seed, so
 //! that a failure can be had again.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::ffi::OsString;
+
+use fs_err as fs;
 
 use super::authors::{conformance, dat};
-use super::libfabric::{ROWS, missing};
-use crate::cargo::{cargo, target_dir};
-use crate::leg::{Outcome, Report};
+use super::libfabric::ROWS;
+use crate::cargo::build;
+use crate::need;
+use crate::report::{Parts, Report};
 
 /// Where it takes minutes to run all: clauses of connecting and its data, of disconnecting with work outstanding, of
 /// events, transfers, memory, windows and atomic operations. `tests/vm/rdma.sh` has the same.
@@ -20,53 +22,41 @@ const LAYERS: &str = "trace,count,faults:seed=7,delay_us=300,reorder_one_in=4";
 
 /// All clauses over the providers that need nothing of the machine, with layers named in a configuration.
 pub fn run() -> Report {
-    cargo().args(["build", "-p", "dat-loopback", "-p", "dat-shm"]).run()?;
-    let dat = dat()?;
-    let built = target_dir()?.join("debug");
-    let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+    let built = build("dev", &["dat-loopback", "dat-shm", "dat-cli"])?;
+    let folder = tempfile::tempdir()?;
     let file = folder.path().join("plugins.toml");
-    let mut text = String::new();
     let names = [("loopback0", "libdat_loopback.so"), ("shm0", "libdat_shm.so")];
-    for (name, library) in names {
-        let library = built.join(library);
-        text.push_str(&format!(
+    let entry = |(name, library)| {
+        format!(
             "[provider.{name}]\nlibrary = {:?}\nlayers = [\"trace\", \"count\", {{ name = \"faults\", seed = 7, \
              delay_us = 300, reorder_one_in = 4 }}]\n",
-            library.display().to_string()
-        ));
-    }
-    fs::write(&file, text).map_err(|error| format!("{}: {error}", file.display()))?;
-    let mut said = Vec::new();
+            built.join(library)
+        )
+    };
+    fs::write(&file, names.map(entry).concat())?;
+    let mut all = Parts::default();
     for (name, _) in names {
         // Held back completions make everything slower, by a little; the bounds of the clauses are for fast providers.
-        let arguments: [&Path; 5] =
-            ["--plugins".as_ref(), &file, "--scale".as_ref(), "2".as_ref(), name.as_ref()];
-        said.push(conformance(&dat, &arguments)?);
+        let arguments: [OsString; 5] =
+            ["--plugins".into(), file.clone().into(), "--scale".into(), "2".into(), name.into()];
+        all.add(name, conformance(&dat()?, &arguments));
     }
-    Ok(Outcome::passed(said.join("; ")))
+    all.report()
 }
 
 /// Some clauses over libfabric, with connected endpoints and with datagrams.
 pub fn over_libfabric() -> Report {
-    if let Some(why) = missing() {
-        return Ok(Outcome::not_run(why));
-    }
-    cargo().args(["build", "-p", "dat-libfabric"]).run()?;
-    let dat = dat()?;
-    let library = target_dir()?.join("debug/libdat_libfabric.so");
-    let mut said = Vec::new();
+    need::libfabric()?;
+    let built = build("dev", &["dat-libfabric", "dat-cli"])?;
+    let mut all = Parts::default();
     for row in &ROWS {
-        let mut arguments: Vec<PathBuf> = vec!["--plugin".into(), library.clone()];
-        let mut say = |option: &str, value: &str| arguments.extend([option.into(), value.into()]);
-        row.params.iter().for_each(|param| say("--param", param));
-        say("--ia-name", row.name);
-        say("--layer", LAYERS);
-        say("--scale", "3");
-        SOME.iter().for_each(|clauses| say("--filter", clauses));
-        let arguments: Vec<&Path> = arguments.iter().map(PathBuf::as_path).collect();
-        said.push(conformance(&dat, &arguments)?);
+        let mut arguments = row.provider(&built);
+        let options = [("--ia-name", row.name), ("--layer", LAYERS), ("--scale", "3")];
+        let filters = SOME.iter().map(|clauses| ("--filter", *clauses));
+        arguments.extend(options.into_iter().chain(filters).flat_map(|(o, v)| [o.to_owned(), v.to_owned()]));
+        all.add(row.name, conformance(&dat()?, &arguments));
     }
-    Ok(Outcome::passed(said.join("; ")))
+    all.report()
 }
 
 #[cfg(test)]

@@ -6,8 +6,10 @@
 use std::path::{Path, PathBuf};
 
 use crate::cargo::{nightly, target_dir};
-use crate::leg::{Outcome, Report};
+use crate::need::{self, TARGET};
 use crate::process::Run;
+use crate::report::Parts;
+use crate::report::{Report, Result, Stop};
 
 /// The targets: `fuzz/fuzz_targets` has a file for each.
 const TARGETS: [&str; 12] = [
@@ -24,8 +26,6 @@ const TARGETS: [&str; 12] = [
     "elf_note",
     "c_calls",
 ];
-
-const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// Coverage as libFuzzer reads it, and AddressSanitizer.
 const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
@@ -65,49 +65,33 @@ pub fn run(words: &[String]) -> Report {
             }
         }
     }
-    let programs = match build(&chosen, seconds)? {
-        Ok(programs) => programs,
-        Err(reason) => return Ok(Outcome::NotRun(reason)),
-    };
-    let mut all = 0;
-    let (mut said, mut failed) = (Vec::new(), Vec::new());
+    let programs = build(&chosen, seconds)?;
+    let (mut executions, mut all) = (0, Parts::default());
     for target in chosen {
         let target = Target { name: target, program: programs.join(target) };
-        match target.fuzz(seconds) {
-            Ok(figures) => {
-                all += figures.executions;
-                said.push(format!("{} {}", target.name, figures.words()));
-                if keep {
-                    target.keep()?;
-                }
+        let fuzzed = target.fuzz(seconds).and_then(|figures| {
+            executions += figures.executions;
+            if keep {
+                target.keep()?;
             }
-            Err(message) => failed.push(format!("{}: {message}", target.name)),
-        }
+            Ok(format!("{} {}", target.name, figures.words()))
+        });
+        all.add(target.name, fuzzed);
     }
-    if !failed.is_empty() {
-        return Err(failed.join("; "));
-    }
-    Ok(Outcome::passed(format!("{all} executions, no crash: {}", said.join(", "))))
+    Ok(format!("{executions} executions, no crash: {}", all.report()?))
 }
 
-/// Builds the targets; their folder, or why they cannot be built here. For a short run, compiling fast is worth more than
-/// running fast.
-fn build(targets: &[&str], seconds: u64) -> Result<Result<PathBuf, String>, String> {
-    if !cfg!(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu")) {
-        return Ok(Err(format!("only on {TARGET}")));
-    }
-    if !nightly().args(["--version"]).works() {
-        return Ok(Err("there is no nightly toolchain; `rustup toolchain install nightly`".to_owned()));
-    }
-    if !Run::new("c++").args(["--version"]).works() {
-        return Ok(Err("there is no C++ compiler, which libFuzzer needs; install g++".to_owned()));
-    }
+/// Builds the targets; gives their folder. For a short run, compiling fast is worth more than running fast.
+fn build(targets: &[&str], seconds: u64) -> Result<PathBuf> {
+    need::x86_linux()?;
+    need::nightly_with(&[])?;
+    // libFuzzer is C++.
+    need::programs(&[("c++", "g++")])?;
     let folder = target_dir()?.join("fuzz");
     let manifest = ["--manifest-path", "fuzz/Cargo.toml"];
     if !nightly().args(["fetch"]).args(manifest).works() {
-        return Ok(Err(
-            "libfuzzer-sys can be had neither from the network nor from cargo's folder".to_owned()
-        ));
+        let why = "libfuzzer-sys can be had neither from the network nor from cargo's folder";
+        return Err(Stop::not_run(why));
     }
     nightly()
         .args(["build"])
@@ -118,7 +102,7 @@ fn build(targets: &[&str], seconds: u64) -> Result<Result<PathBuf, String>, Stri
         .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", if seconds > LONG { "3" } else { "1" })
         .env("CARGO_TARGET_DIR", &folder)
         .run()?;
-    Ok(Ok(folder.join(TARGET).join("release")))
+    Ok(folder.join(TARGET).join("release"))
 }
 
 /// A target, built.
@@ -143,11 +127,10 @@ impl Target {
     }
 
     /// The corpus that grows.
-    fn found(&self) -> Result<PathBuf, String> {
+    fn found(&self) -> Result<PathBuf> {
         let folder = target_dir()?.join("fuzz/corpus").join(self.name);
-        std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-        std::fs::create_dir_all(self.kept())
-            .map_err(|error| format!("{}: {error}", self.kept().display()))?;
+        fs_err::create_dir_all(&folder)?;
+        fs_err::create_dir_all(self.kept())?;
         Ok(folder)
     }
 
@@ -161,7 +144,7 @@ impl Target {
             .env("DAT_LOG", "off")
     }
 
-    fn fuzz(&self, seconds: u64) -> Result<Figures, String> {
+    fn fuzz(&self, seconds: u64) -> Result<Figures> {
         let found = self.found()?;
         let artifacts = target_dir()?.join(format!("fuzz/{}-", self.name));
         let mut figures = Figures::default();
@@ -176,27 +159,27 @@ impl Target {
             .args(["-rss_limit_mb=3072", "-max_len=4200", "-print_final_stats=1", "-detect_leaks=0"])
             .deadline(seconds + 300)
             .lines(|line| figures.line(line));
-        ended.map_err(|why| format!("{why}; the input is {}*", artifacts.display()))?;
+        ended.map_err(|stop| format!("{}; the input is {}*", stop.words(), artifacts.display()))?;
         match figures.executions {
-            0 => Err("libFuzzer executed nothing".to_owned()),
+            0 => Err("libFuzzer executed nothing".into()),
             _ => Ok(figures),
         }
     }
 
     /// Puts the smallest inputs with the coverage of all into the tree.
-    fn keep(&self) -> Result<(), String> {
+    fn keep(&self) -> Result<()> {
         let (found, kept) = (self.found()?, self.kept());
         let merged = target_dir()?.join("fuzz/merged").join(self.name);
-        let failed = |error: std::io::Error| format!("{}: {error}", merged.display());
-        let _ = std::fs::remove_dir_all(&merged);
-        std::fs::create_dir_all(&merged).map_err(failed)?;
+        let _failed = |error: std::io::Error| format!("{}: {error}", merged.display());
+        let _ = fs_err::remove_dir_all(&merged);
+        fs_err::create_dir_all(&merged)?;
         self.start().args(["-merge=1"]).args([&merged, &found, &kept]).args(["-max_len=512"]).run()?;
-        std::fs::remove_dir_all(&kept).map_err(failed)?;
-        std::fs::create_dir_all(&kept).map_err(failed)?;
-        let mut inputs: Vec<_> = std::fs::read_dir(&merged).map_err(failed)?.flatten().collect();
+        fs_err::remove_dir_all(&kept)?;
+        fs_err::create_dir_all(&kept)?;
+        let mut inputs: Vec<_> = fs_err::read_dir(&merged)?.flatten().collect();
         inputs.sort_by_key(|input| input.metadata().map_or(u64::MAX, |data| data.len()));
         for input in inputs.iter().take(MOST_KEPT) {
-            std::fs::copy(input.path(), kept.join(input.file_name())).map_err(failed)?;
+            fs_err::copy(input.path(), kept.join(input.file_name()))?;
         }
         Ok(())
     }
@@ -244,7 +227,7 @@ mod tests {
     #[test]
     fn each_target_has_its_file() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/fuzz_targets");
-        let mut files: Vec<String> = std::fs::read_dir(folder)
+        let mut files: Vec<String> = fs_err::read_dir(folder)
             .expect("the targets")
             .flatten()
             .filter_map(|file| Some(file.path().file_stem()?.to_string_lossy().into_owned()))

@@ -6,15 +6,16 @@
 //! and libfabric providers run over stand-ins for their libraries (`tests/fakes/libibverbs`, `tests/fakes/libfabric`) and beside direct calls
 //! of them; the difference is what is ours.
 
+use fs_err as fs;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::cargo::{COUNTED, cargo, target_dir};
-use crate::leg::{Outcome, Report};
+use crate::cargo::{COUNTED, build, cargo, target_dir};
 use crate::markdown::{Markdown, PAGE, with_table};
+use crate::need;
 use crate::process::Run;
+use crate::report::{Report, Result, Stop};
 use crate::root::root;
 
 /// The table of the page about performance.
@@ -44,18 +45,14 @@ type Counts = BTreeMap<(String, String), BTreeMap<String, f64>>;
 
 /// Counts; then compares, or keeps the counts with `save`.
 pub fn run(save: bool) -> Report {
-    if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
-        return Ok(Outcome::not_run("the kept counts are of x86-64 Linux"));
-    }
-    if !Run::new("valgrind").args(["--version"]).works() {
-        return Ok(Outcome::not_run("there is no valgrind here; run `apt-get install valgrind`"));
-    }
+    need::x86_linux()?;
+    need::programs(&[("valgrind", "valgrind")])?;
     let compiler = Run::new("rustc").args(["--version"]).output()?.trim().to_owned();
-    let kept = fs::read_to_string(root().join(FILE)).map_err(|error| format!("{FILE}: {error}"));
+    let kept = || -> Result { Ok(fs::read_to_string(root().join(FILE))?) };
     if !save {
-        let kept_by = value(kept.as_deref().map_err(Clone::clone)?, "rustc").unwrap_or_default();
+        let kept_by = value(&kept()?, "rustc").unwrap_or_default();
         if kept_by != compiler {
-            return Ok(Outcome::not_run(format!(
+            return Err(Stop::not_run(format!(
                 "{FILE} has the counts of {kept_by}, this is {compiler}; `cargo xtask instructions --save` renews it"
             )));
         }
@@ -65,15 +62,14 @@ pub fn run(save: bool) -> Report {
     if save {
         let unsteady = differences(&counts, &count()?);
         if !unsteady.is_empty() {
-            return Err(format!("counted twice, with two results; run it again: {}", unsteady.join("; ")));
+            fail!("counted twice, with two results; run it again: {}", unsteady.join("; "));
         }
-        fs::write(root().join(FILE), text(&counts, &compiler)).map_err(|error| format!("{FILE}: {error}"))?;
-        let failed = |error: std::io::Error| format!("{PAGE}: {error}");
-        let page = fs::read_to_string(root().join(PAGE)).map_err(failed)?;
-        fs::write(root().join(PAGE), with_table(&page, TABLE, &table(&counts))?).map_err(failed)?;
-        return Ok(Outcome::passed(format!("{} counts written to {FILE}", number(&counts))));
+        fs::write(root().join(FILE), text(&counts, &compiler))?;
+        let page = fs::read_to_string(root().join(PAGE))?;
+        fs::write(root().join(PAGE), with_table(&page, TABLE, &table(&counts))?)?;
+        return Ok(format!("{} counts written to {FILE}", number(&counts)));
     }
-    let kept = parse(&kept?)?;
+    let kept = parse(&kept()?)?;
     let mut wrong = differences(&kept, &counts);
     if !wrong.is_empty() {
         println!("counted again, for this differs: {}", wrong.join("; "));
@@ -82,17 +78,18 @@ pub fn run(save: bool) -> Report {
         wrong.retain(|first| again.iter().any(|second| what(second) == what(first)));
     }
     match wrong.is_empty() {
-        true => Ok(Outcome::passed(format!("{} counts within {PERCENT} % of {FILE}", number(&counts)))),
+        true => Ok(format!("{} counts within {PERCENT} % of {FILE}", number(&counts))),
         false => Err(format!(
             "{}; if that is meant, `cargo xtask instructions --save` renews {FILE}",
             wrong.join("; ")
-        )),
+        )
+        .into()),
     }
 }
 
 /// The kept counts as a table.
-pub fn kept_table() -> Result<String, String> {
-    let kept = fs::read_to_string(root().join(FILE)).map_err(|error| format!("{FILE}: {error}"))?;
+pub fn kept_table() -> Result<String> {
+    let kept = fs::read_to_string(root().join(FILE))?;
     Ok(table(&parse(&kept)?))
 }
 
@@ -101,19 +98,11 @@ fn number(counts: &Counts) -> usize {
 }
 
 /// Builds, runs the benchmark under callgrind, reads what it left.
-fn count() -> Result<Counts, String> {
-    let libraries = [
-        "dat-shm",
-        "dat-loopback",
-        "dat-ibverbs",
-        "dat-libfabric",
-        "dat-capi",
-        "dat-verbs-double",
-        "dat-fabric-double",
-    ];
-    let build = || cargo().args(["build", "--profile", COUNTED]).env("CARGO_INCREMENTAL", "0").deadline(1800);
-    build().args(libraries.iter().flat_map(|name| ["-p", name])).run()?;
-    build().args(["-p", "dat-bench", "--bin", "dat-count"]).run()?;
+fn count() -> Result<Counts> {
+    let libraries =
+        "dat-shm dat-loopback dat-ibverbs dat-libfabric dat-capi dat-verbs-double dat-fabric-double";
+    build(COUNTED, &libraries.split(' ').collect::<Vec<_>>())?;
+    cargo().args(["build", "--profile", COUNTED, "-p", "dat-bench", "--bin", "dat-count"]).run()?;
     let built = target_dir()?.join(COUNTED);
     let work = tempfile::tempdir().map_err(|error| format!("a folder for the counts: {error}"))?;
     let doubles = work.path().join("lib");
@@ -133,28 +122,28 @@ fn count() -> Result<Counts, String> {
 }
 
 /// A folder in which the libraries' names lead to their stand-ins, as far as those are built.
-pub(super) fn stand_in(built: &Path, folder: &Path) -> Result<(), String> {
-    let failed = |error: std::io::Error| format!("{}: {error}", folder.display());
-    fs::create_dir(folder).map_err(failed)?;
+pub(super) fn stand_in(built: &Path, folder: &Path) -> Result<()> {
+    let _failed = |error: std::io::Error| format!("{}: {error}", folder.display());
+    fs::create_dir(folder)?;
     for (file, name) in STAND_INS.into_iter().filter(|(file, _)| built.join(file).exists()) {
-        std::os::unix::fs::symlink(built.join(file), folder.join(name)).map_err(failed)?;
+        std::os::unix::fs::symlink(built.join(file), folder.join(name))?;
     }
     Ok(())
 }
 
 /// The totals of callgrind's files, each two of one phase made a cost by operation.
-fn read(folder: &Path) -> Result<Counts, String> {
+fn read(folder: &Path) -> Result<Counts> {
     let mut totals: BTreeMap<(String, String, String), Vec<(u64, u64)>> = BTreeMap::new();
-    let files = fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let files = fs::read_dir(folder)?;
     let files: Vec<PathBuf> = files.flatten().map(|file| file.path()).filter(|path| path.is_file()).collect();
     for file in &files {
-        let text = fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
+        let text = fs::read_to_string(file)?;
         let after = |key: &str| text.lines().find_map(|line| line.strip_prefix(key));
         let Some(name) = after("desc: Trigger: Client Request: ") else { continue };
         let total = after("totals: ").and_then(|total| total.trim().parse::<u64>().ok()).unwrap_or(0);
         let parts: Vec<&str> = name.trim().split('.').collect();
         let [provider, layer, phase, operations] = parts[..] else {
-            return Err(format!("callgrind wrote of {name:?}, which is no count of ours"));
+            fail!("callgrind wrote of {name:?}, which is no count of ours");
         };
         let operations = operations.parse().map_err(|_| format!("{name:?} has no number of operations"))?;
         let key = (provider.to_owned(), layer.to_owned(), phase.to_owned());
@@ -164,7 +153,7 @@ fn read(folder: &Path) -> Result<Counts, String> {
     for (key, mut pair) in totals {
         pair.sort_unstable();
         let [(few, less), (many, more)] = pair[..] else {
-            return Err(format!("{key:?} was counted {pair:?}"));
+            fail!("{key:?} was counted {pair:?}");
         };
         costs.insert(key, (more.saturating_sub(less)) as f64 / (many - few) as f64);
     }
@@ -188,7 +177,7 @@ fn read(folder: &Path) -> Result<Counts, String> {
         }
     }
     match counts.is_empty() {
-        true => Err("callgrind left no counts".to_owned()),
+        true => Err("callgrind left no counts".into()),
         false => Ok(counts),
     }
 }
@@ -266,7 +255,7 @@ fn value(text: &str, key: &str) -> Option<String> {
 }
 
 /// What [`text`] writes.
-fn parse(text: &str) -> Result<Counts, String> {
+fn parse(text: &str) -> Result<Counts> {
     let mut counts = Counts::new();
     let mut layer = None;
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {

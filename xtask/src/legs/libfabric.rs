@@ -2,15 +2,15 @@
 //! datagram endpoints over TCP, UDP and shared memory. Before that the clauses over the stand-in for libfabric, which needs
 //! nothing installed.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use super::clauses::{clauses, counts, expected, runner};
 use super::instructions::stand_in;
-use super::matrix;
-use crate::cargo::{cargo, target_dir};
-use crate::leg::{Outcome, Report};
+use crate::cargo::{build, cargo};
+use crate::need;
+use crate::options::has;
 use crate::process::Run;
-use crate::root::root;
+use crate::report::{Parts, Report};
 
 /// A row of the matrix: its label, the provider's parameters, and how many random programs are run, always the same
 /// ones, in half a minute or so. A datagram endpoint takes libfabric long to open.
@@ -21,15 +21,11 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// Its name as that of a file.
-    pub(super) fn file(&self) -> String {
-        self.name.replace('/', "-")
-    }
-
-    /// The list of clauses it is expected to fail, if there is one.
-    pub(super) fn expected(&self) -> Option<PathBuf> {
-        let list = root().join(format!("conformance/expected/{}.toml", self.file()));
-        list.exists().then_some(list)
+    /// The arguments of a runner that name the provider.
+    pub(super) fn provider(&self, built: &Path) -> Vec<String> {
+        let mut words = vec!["--plugin".to_owned(), built.join("libdat_libfabric.so").display().to_string()];
+        words.extend(self.params.iter().flat_map(|param| ["--param", param]).map(str::to_owned));
+        words
     }
 }
 
@@ -61,120 +57,67 @@ const OTHERS: [Row; 2] = [
     },
 ];
 
+/// The command: the rows, or the speed.
+pub fn command(words: &[String]) -> Report {
+    if has(words, "--bench") { super::libfabric_speed::run() } else { run() }
+}
+
 /// Runs the rows, after the provider's own tests and the comparison of its bindings with C.
 pub fn run() -> Report {
     let over_stand_in = over_the_stand_in()?;
-    if let Some(why) = missing() {
-        return Ok(Outcome::not_run(format!("{why}; {over_stand_in}")));
-    }
-    cargo()
-        .args(["build", "-p", "dat-conformance", "-p", "dat-differential", "-p", "dat-libfabric"])
-        .run()?;
-    cargo()
-        .args(["test", "-p", "libfabric-sys", "-p", "dat-libfabric"])
-        .env("DAT_REQUIRE_LIBFABRIC", "1")
-        .run()?;
-    rows(ROWS.iter().chain(&OTHERS), vec![over_stand_in])
+    need::libfabric().map_err(|stop| stop.of(&over_stand_in))?;
+    let tests = cargo().args(["test", "-p", "libfabric-sys", "-p", "dat-libfabric"]);
+    tests.env("DAT_REQUIRE_LIBFABRIC", "1").run()?;
+    Ok(format!("{over_stand_in}; {}", rows(ROWS.iter().chain(&OTHERS))?))
 }
 
 /// The rows over TCP alone, without the provider's own tests.
-pub fn clauses() -> Report {
-    if let Some(why) = missing() {
-        return Ok(Outcome::not_run(why));
-    }
-    cargo()
-        .args(["build", "-p", "dat-conformance", "-p", "dat-differential", "-p", "dat-libfabric"])
-        .run()?;
-    rows(ROWS.iter(), Vec::new())
+pub fn tcp() -> Report {
+    need::libfabric()?;
+    rows(ROWS.iter())
 }
 
-/// The clauses and the random programs over each row; `words` are of what ran before.
-fn rows<'a>(rows: impl Iterator<Item = &'a Row>, mut words: Vec<String>) -> Report {
-    let built = target_dir()?.join("debug");
-    let out = target_dir()?.join("conformance");
-    fs::create_dir_all(&out).map_err(|error| format!("{}: {error}", out.display()))?;
-    let mut failures = Vec::new();
+/// The clauses and the random programs over each row.
+fn rows<'a>(rows: impl Iterator<Item = &'a Row>) -> Report {
+    let built = build("dev", &["dat-conformance", "dat-differential", "dat-libfabric"])?;
+    let mut all = Parts::default();
     for row in rows {
-        let json = out.join(format!("{}.json", row.file()));
-        // What an earlier run left must not be taken for the result of this one.
-        let _ = fs::remove_file(&json);
-        let mut provider: Vec<PathBuf> = vec!["--plugin".into(), built.join("libdat_libfabric.so")];
-        for param in row.params {
-            provider.extend(["--param".into(), (*param).into()]);
-        }
-        let mut arguments = provider.clone();
-        if let Some(expected) = row.expected() {
-            arguments.extend(["--expected".into(), expected]);
-        }
-        arguments.extend(["--name".into(), row.name.into(), "--json".into(), json.clone()]);
-        let runner = Run::new(&built.join("dat-conformance").to_string_lossy()).args(arguments);
-        if let Err(message) = runner.run() {
-            failures.push(format!("{}: {message}", row.name));
-        }
-        match matrix::read(&json) {
-            Ok(report) if report["ran"].as_u64().unwrap_or(0) == 0 => {
-                failures.push(format!("{}: no clause ran", row.name));
-            }
-            Ok(report) => words.push(format!("{} {}/{}", row.name, report["passed"], report["ran"])),
-            Err(message) => failures.push(message),
-        }
-        match programs(&built, provider, row.programs) {
-            Ok(counts) => words.push(counts),
-            Err(message) => failures.push(format!("{}: {message}", row.name)),
-        }
+        let provider = row.provider(&built);
+        all.add(row.name, clauses(row.name, runner()?.args(&provider).args(expected(row.name))));
+        all.add(row.name, programs(&built, &provider, row.programs));
     }
-    match failures.is_empty() {
-        true => Ok(Outcome::passed(words.join(", "))),
-        false => Err(failures.join("; ")),
-    }
+    all.report()
 }
 
 /// The clauses over the stand-in that instructions are counted over, so that what is counted is a provider at work; with
 /// frames, too. Its peers are adapters of the same process.
-fn over_the_stand_in() -> Result<String, String> {
-    cargo()
-        .args(["build", "-p", "dat-conformance", "-p", "dat-libfabric", "-p", "dat-fabric-double"])
-        .run()?;
-    let built = target_dir()?.join("debug");
-    let work = tempfile::tempdir().map_err(|error| format!("a folder for the stand-in: {error}"))?;
+fn over_the_stand_in() -> Report {
+    let built = build("dev", &["dat-conformance", "dat-libfabric", "dat-fabric-double"])?;
+    let work = tempfile::tempdir()?;
     let libraries = work.path().join("lib");
     stand_in(&built, &libraries)?;
-    let mut words = Vec::new();
-    for frames in ["auto", "on"] {
+    let over = |frames: &str| {
         let json = work.path().join(format!("{frames}.json"));
-        Run::new(&built.join("dat-conformance").to_string_lossy())
-            .args(["--plugin".into(), built.join("libdat_libfabric.so")])
-            .args(["--one-process", "--param", "fabric=double", "--param", &format!("frames={frames}")])
-            .args(["--json".into(), json.clone()])
-            .env("LD_LIBRARY_PATH", &libraries)
-            .deadline(300)
-            .run()
-            .map_err(|message| format!("over the stand-in, frames {frames}: {message}"))?;
-        let report = matrix::read(&json)?;
-        if report["ran"].as_u64().unwrap_or(0) == 0 {
-            return Err(format!("over the stand-in, frames {frames}: no clause ran"));
-        }
-        words.push(format!("{}/{}", report["passed"], report["ran"]));
-    }
-    Ok(format!("over the stand-in {}", words.join(" and ")))
-}
-
-/// Why it cannot be run here, if so.
-pub(super) fn missing() -> Option<&'static str> {
-    let missing =
-        "libfabric is not installed and could not be (Debian: libfabric1, libfabric-bin, libfabric-dev)";
-    (!Run::new("fi_info").args(["--version"]).works()).then_some(missing)
+        let run = runner()?.args(["--plugin".into(), built.join("libdat_libfabric.so")]);
+        let run =
+            run.args(["--one-process", "--param", "fabric=double", "--param", &format!("frames={frames}")]);
+        run.args(["--json".into(), json.clone()]).env("LD_LIBRARY_PATH", &libraries).deadline(300).run()?;
+        counts(&json)
+    };
+    let of =
+        |frames: &str| over(frames).map_err(|stop| stop.of(format!("over the stand-in, frames {frames}")));
+    Ok(format!("over the stand-in {} and {}", of("auto")?, of("on")?))
 }
 
 /// Runs the random programs; returns their summary.
-fn programs(built: &Path, provider: Vec<PathBuf>, count: &str) -> Result<String, String> {
+fn programs(built: &Path, provider: &[String], count: &str) -> Report {
     let mut counts = None;
     Run::new(&built.join("dat-differential").to_string_lossy())
         .args(provider)
         .args(["--count", count])
         .deadline(300)
         .lines(|line| counts = counts_in(line).or(counts.take()))?;
-    counts.ok_or_else(|| "the random programs ended without their counts".to_owned())
+    Ok(counts.ok_or("the random programs ended without their counts")?)
 }
 
 /// The number of programs and steps in the summary line.

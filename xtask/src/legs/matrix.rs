@@ -1,16 +1,17 @@
 //! The matrix of providers and clauses, from the reports the legs leave below the target directory.
 
+use fs_err as fs;
 use std::fmt::Write as _;
-use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
 
 use crate::cargo::target_dir;
-use crate::leg::{Outcome, Report};
-use crate::markdown::between;
+use crate::markdown::{Markdown, put};
 use crate::output;
+use crate::report::{Report, Result};
 use crate::root::root;
+use crate::values::list;
 
 /// The rows, by the names of their reports, and the leg each comes from.
 const ROWS: [(&str, &str); 10] = [
@@ -47,50 +48,42 @@ pub fn run(save: bool) -> Report {
     if !missing.is_empty() {
         output::show(&format!("NOT RUN, no report: {}", missing.join(", ")));
     }
-    write(&folder.join("matrix.md"), &page)?;
+    fs::write(folder.join("matrix.md"), &page)?;
     if save {
-        write(&root().join(SAVED), &page)?;
-        let readme = fs::read_to_string(root().join(README)).map_err(|error| format!("{README}: {error}"))?;
-        write(&root().join(README), &between(&readme, README, MARKS, &counts(&reports))?)?;
+        fs::write(root().join(SAVED), &page)?;
+        put(README, MARKS, &counts(&reports))?;
     }
     let found = reports.len();
     match missing.is_empty() {
-        true => Ok(Outcome::passed(format!("{found} providers"))),
-        false => Ok(Outcome::passed(format!("{found} providers; NOT RUN: {}", missing.join(", ")))),
+        true => Ok(format!("{found} providers")),
+        false => Ok(format!("{found} providers; NOT RUN: {}", missing.join(", "))),
     }
 }
 
-/// The text with the counts between its marks.
-pub(super) fn read(json: &Path) -> Result<Value, String> {
-    let text = fs::read_to_string(json).map_err(|error| format!("{}: {error}", json.display()))?;
-    serde_json::from_str(&text).map_err(|error| format!("{}: {error}", json.display()))
-}
-
-fn write(file: &Path, text: &str) -> Result<(), String> {
-    fs::write(file, text).map_err(|error| format!("{}: {error}", file.display()))
+/// A report.
+pub(super) fn read(json: &Path) -> Result<Value> {
+    Ok(serde_json::from_str(&fs::read_to_string(json)?)?)
 }
 
 /// The counts of each provider, as a table.
 fn counts(reports: &[Value]) -> String {
-    let mut out = String::from(
-        "| provider | clauses | run | passed | expected failures | not supported | n/a | failed |\n|---|---|---|---|---|---|---|---|\n",
-    );
+    let heads =
+        ["provider", "clauses", "run", "passed", "expected failures", "not supported", "n/a", "failed"];
+    let mut table = Markdown::new(&heads, 1);
     for report in reports {
-        let count = |verdicts: &[&str]| with(report, verdicts).count();
-        let _ = writeln!(
-            out,
-            "| {} | {} | {} | {} | {} | {} | {} | {} |",
-            text(&report["provider"]),
-            clauses(report).len(),
-            report["ran"],
-            report["passed"],
+        let count = |verdicts: &[&str]| with(report, verdicts).count().to_string();
+        table.row(vec![
+            text(&report["provider"]).to_owned(),
+            list(&report["clauses"]).len().to_string(),
+            report["ran"].to_string(),
+            report["passed"].to_string(),
             count(&["expected failure"]),
             count(&["not supported"]),
             count(&["not applicable"]),
             count(&BAD),
-        );
+        ]);
     }
-    out
+    table.text()
 }
 
 /// The matrix, and every clause that did not simply pass.
@@ -175,22 +168,8 @@ fn return_codes(reports: &[Value]) -> String {
 
 const BAD: [&str; 2] = ["failed", "unexpected pass"];
 
-pub(super) fn words(reports: &[Value]) -> String {
-    let one =
-        |report: &Value| format!("{} {}/{}", text(&report["provider"]), report["passed"], report["ran"]);
-    reports.iter().map(one).collect::<Vec<_>>().join(", ")
-}
-
 fn with<'a>(report: &'a Value, verdicts: &'a [&str]) -> impl Iterator<Item = &'a Value> {
-    clauses(report).iter().filter(|clause| verdicts.contains(&text(&clause["verdict"])))
-}
-
-fn clauses(report: &Value) -> &[Value] {
-    list(&report["clauses"])
-}
-
-fn list(value: &Value) -> &[Value] {
-    value.as_array().map_or(&[], Vec::as_slice)
+    list(&report["clauses"]).iter().filter(|clause| verdicts.contains(&text(&clause["verdict"])))
 }
 
 fn text(value: &Value) -> &str {
@@ -232,7 +211,7 @@ mod tests {
         let page = page(&[report, other]);
         assert!(page.contains("lists 12 return codes") && page.contains("met 11 of them"), "{page}");
         assert!(page.contains("- dat_a DAT_X: nobody can") && !page.contains("DAT_Y"), "{page}");
-        assert!(page.contains("| shm0 | 4 | 2 | 1 | 0 | 1 | 1 | 1 |"), "{page}");
+        assert!(page.split_whitespace().collect::<String>().contains("|shm0|4|2|1|0|1|1|1|"), "{page}");
         assert!(page.contains("3 not written yet, 1 excluded by Rust's types, 1 by the engine"), "{page}");
         assert!(page.contains("- C-002 failed: b (seen c)") && !page.contains("C-001"), "{page}");
         assert!(page.contains("- C-009: no null") && page.contains("- C-008: all have it"), "{page}");

@@ -2,8 +2,10 @@
 
 use std::thread;
 
-use crate::cargo::{Tests, nightly};
-use crate::leg::{Outcome, Report};
+use crate::cargo::nightly;
+use crate::libtest::Tests;
+use crate::need::nightly_with;
+use crate::report::{Report, Result};
 
 /// What runs under miri. Each must run at least one test. The interpreter uses one processor, so the two lists run side
 /// by side; they take about the same time.
@@ -19,31 +21,21 @@ const LANES: [&[&[&str]]; 2] = [
 
 /// Runs the lanes.
 pub fn run() -> Report {
-    if !nightly().args(["miri", "--version"]).works() {
-        let reason = "no miri; try `rustup toolchain install nightly` and `rustup +nightly component add miri rust-src`";
-        return Ok(Outcome::not_run(reason));
-    }
+    nightly_with(&["miri", "rust-src"])?;
     let results = thread::scope(|scope| {
         let lanes = LANES.map(|subjects| scope.spawn(|| lane(subjects)));
         lanes.map(|lane| lane.join().unwrap_or_else(|_| Err("a lane panicked".into())))
     });
-    let mut all = Tests::default();
-    for result in results {
-        all = all.and(result?);
-    }
-    Ok(Outcome::passed(all.words()))
+    Ok(Tests::sum(results.into_iter().collect::<Result<Vec<_>>>()?).words())
 }
 
-fn lane(subjects: &[&[&str]]) -> Result<Tests, String> {
-    let mut all = Tests::default();
-    for subject in subjects {
+fn lane(subjects: &[&[&str]]) -> Result<Tests> {
+    let run = |subject: &&[&str]| {
         // The engine sleeps on descriptors and reads the clock.
         let run =
             nightly().args(["miri", "test"]).args(*subject).env("MIRIFLAGS", "-Zmiri-disable-isolation");
         // Interpreted, the default of 256 random cases a property takes too long.
-        let run = run.env("PROPTEST_CASES", "8");
-        let tests = Tests::of(run).map_err(|message| format!("{}: {message}", subject.join(" ")))?;
-        all = all.and(tests);
-    }
-    Ok(all)
+        Tests::of(run.env("PROPTEST_CASES", "8")).map_err(|stop| stop.of(subject.join(" ")))
+    };
+    Ok(Tests::sum(subjects.iter().map(run).collect::<Result<Vec<_>>>()?))
 }

@@ -3,6 +3,7 @@
 pub mod authors;
 pub mod capi;
 pub mod checks;
+mod clauses;
 pub mod conformance;
 pub mod debian;
 pub mod deny;

@@ -1,6 +1,7 @@
 //! Preconditions of all legs: a target directory that passes the rules of plugin trust, and a working loopback interface.
 
-use std::fs;
+use crate::report::Result;
+use fs_err as fs;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
@@ -22,32 +23,32 @@ pub fn restrict_umask() {
 
 /// Removes the write permission of others from the folders cargo has made before this program started. Fails when a
 /// folder above them is unsafe: then no test that loads a plugin can pass.
-pub fn is_trusted() -> Result<(), String> {
+pub fn is_trusted() -> Result<()> {
     let target = target_dir()?;
-    fs::create_dir_all(&target).map_err(|error| format!("{}: {error}", target.display()))?;
-    let target = target.canonicalize().map_err(|error| format!("{}: {error}", target.display()))?;
+    fs::create_dir_all(&target)?;
+    let target = target.canonicalize()?;
     for made in ["", "debug", "debug/deps", "debug/examples", "release", "release/deps", "release/examples"] {
         let folder = target.join(made);
         let Ok(found) = folder.metadata() else { continue };
         if found.mode() & BY_OTHERS != 0 && found.uid() == rustix::process::geteuid().as_raw() {
-            let mode = fs::Permissions::from_mode(found.mode() & !BY_OTHERS);
-            fs::set_permissions(&folder, mode).map_err(|error| format!("{}: {error}", folder.display()))?;
+            let mode = std::fs::Permissions::from_mode(found.mode() & !BY_OTHERS);
+            fs::set_permissions(&folder, mode)?;
         }
     }
     for folder in target.ancestors() {
         if let Some(fault) = fault(folder)? {
-            return Err(format!(
+            fail!(
                 "{fault}; `dat` refuses plugins below it, because others could have put them there. Change it, or \
                  set CARGO_TARGET_DIR to another folder"
-            ));
+            );
         }
     }
     Ok(())
 }
 
 /// What is wrong with a folder, by the registry's rule.
-fn fault(folder: &Path) -> Result<Option<String>, String> {
-    let found = folder.metadata().map_err(|error| format!("{}: {error}", folder.display()))?;
+fn fault(folder: &Path) -> Result<Option<String>> {
+    let found = folder.metadata()?;
     let root = Path::new("/").metadata().map_err(|error| format!("/: {error}"))?;
     let shown = folder.display();
     if ![0, rustix::process::geteuid().as_raw(), root.uid()].contains(&found.uid()) {
@@ -58,16 +59,15 @@ fn fault(folder: &Path) -> Result<Option<String>, String> {
 }
 
 /// Fails unless the loopback interface works, which many tests need.
-pub fn reaches_itself() -> Result<(), String> {
+pub fn reaches_itself() -> Result<()> {
     let reached = TcpListener::bind("127.0.0.1:0").and_then(|listener| {
         let address = listener.local_addr()?;
         TcpStream::connect_timeout(&address, Duration::from_secs(5))
     });
-    reached.map(drop).map_err(|error| {
-        format!(
-            "127.0.0.1 cannot be reached: {error}; is the loopback interface up (ip link set lo up, as root)?"
-        )
-    })
+    match reached {
+        Ok(_) => Ok(()),
+        Err(error) => fail!("127.0.0.1: {error}; is the loopback interface up (ip link set lo up, as root)?"),
+    }
 }
 
 #[cfg(test)]
@@ -78,7 +78,7 @@ mod tests {
     fn a_world_writable_folder_is_a_fault_unless_it_is_sticky() {
         let folder = tempfile::tempdir().expect("a folder");
         let of = |mode| {
-            fs::set_permissions(folder.path(), fs::Permissions::from_mode(mode)).expect("ours");
+            fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(mode)).expect("ours");
             fault(folder.path()).expect("there")
         };
         assert_eq!((of(0o755), of(0o1777)), (None, None));

@@ -1,12 +1,11 @@
 //! What the machine needs besides Rust. Set-up first prints what it is going to install and for what, then installs it.
 //! With `DAT_NO_INSTALL=1` it only prints.
 
-use std::path::Path;
-
 use crate::cargo::nightly;
-use crate::leg::{Outcome, Report};
+use crate::need::has_nightly;
 use crate::output;
 use crate::process::Run;
+use crate::report::{Report, Result};
 
 /// Set to anything but `0`, nothing is installed.
 const NO_INSTALL: &str = "DAT_NO_INSTALL";
@@ -47,7 +46,7 @@ const NEEDS: [Need; 13] = [
         "layouts checked against C headers",
         &["libibverbs-dev", "librdmacm-dev", "libfabric-dev", "libdapl-dev"],
     ),
-    optional("plugins in C++", &["g++"]),
+    optional("plugins and programs in C and C++", &["g++", "pkg-config"]),
     optional("the emulated machine with RDMA devices", &["qemu-system-x86", "busybox-static", "kmod"]),
     optional(
         "programs to interoperate and compare with",
@@ -70,7 +69,7 @@ pub fn run() -> Report {
 }
 
 /// The same for building alone.
-pub fn to_build() -> Result<(), String> {
+pub fn to_build() -> Result<()> {
     install(&[LINKER]).map(|_| ())
 }
 
@@ -85,10 +84,10 @@ fn install(needs: &[Need]) -> Report {
             .collect()
     };
     if missing.is_empty() {
-        return Ok(Outcome::passed(match absent().as_slice() {
+        return Ok(match absent().as_slice() {
             [] => "nothing to install".to_owned(),
             absent => format!("nothing to install; this distribution has no {}", absent.join(", ")),
-        }));
+        });
     }
     let allowed = std::env::var(NO_INSTALL).map_or(true, |value| value == "0");
     output::show(&match allowed {
@@ -110,7 +109,7 @@ fn install(needs: &[Need]) -> Report {
         match need.get.is_there() {
             true => installed.push(need.what),
             false if need.required => {
-                return Err(format!("{} needs `{}`", need.what, need.get.command()));
+                fail!("{} needs `{}`", need.what, need.get.command());
             }
             false => left.push(need.what),
         }
@@ -122,13 +121,13 @@ fn install(needs: &[Need]) -> Report {
             words.push(format!("{what} {}", list.join(", ")));
         }
     }
-    Ok(Outcome::passed(words.join("; ")))
+    Ok(words.join("; "))
 }
 
 /// Shows why something could not be installed.
-fn report(result: Result<(), String>) {
-    if let Err(reason) = result {
-        output::show(&format!("not installed: {reason}"));
+fn report(result: Result<()>) {
+    if let Err(stop) = result {
+        output::show(&format!("not installed: {}", stop.words()));
     }
 }
 
@@ -172,17 +171,6 @@ impl Get {
     }
 }
 
-/// Whether the nightly toolchain has a component.
-pub fn has_nightly(component: &str) -> bool {
-    if component == "rust-src" {
-        let rustc =
-            Run::new("rustc").without_env("RUSTUP_TOOLCHAIN").args(["+nightly", "--print", "sysroot"]);
-        let sysroot = rustc.output().unwrap_or_default();
-        return Path::new(sysroot.trim()).join("lib/rustlib/src/rust/library/Cargo.toml").exists();
-    }
-    nightly().args([component, "--version"]).works()
-}
-
 fn is_installed(package: &str) -> bool {
     Run::new("dpkg").args(["-s", package]).works()
 }
@@ -196,11 +184,11 @@ fn is_absent(package: &str) -> bool {
 }
 
 /// Installs packages; those that the distribution lacks are left out, because apt would then install none.
-fn apt<'a, I: Iterator<Item = &'a str>>(packages: impl Fn() -> I) -> Result<(), String> {
+fn apt<'a, I: Iterator<Item = &'a str>>(packages: impl Fn() -> I) -> Result<()> {
     let by_hand = format!("apt-get install {}", packages().collect::<Vec<_>>().join(" "));
     let root = rustix::process::geteuid().is_root();
     if !root && !Run::new("sudo").args(["-n", "true"]).works() {
-        return Err(format!("neither root nor sudo without a password; run `{by_hand}` as root"));
+        fail!("neither root nor sudo without a password; run `{by_hand}` as root");
     }
     let as_root = |command: &[&str]| match root {
         true => Run::new(command[0]).args(&command[1..]),

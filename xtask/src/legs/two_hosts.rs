@@ -1,14 +1,16 @@
 //! The libfabric provider between two hosts: network namespaces with a pair of veths as the cable. The clauses with their
 //! peers on the other host, and what happens when the cable is pulled.
 
-use std::fs;
 use std::path::Path;
 
+use fs_err as fs;
+
+use super::clauses::{clauses, expected};
 use super::libfabric::{ROWS, Row};
-use super::matrix;
-use crate::cargo::{cargo, target_dir};
-use crate::leg::{Outcome, Report};
+use crate::cargo::build;
+use crate::need;
 use crate::process::Run;
+use crate::report::{Parts, Report, Stop};
 use crate::root::root;
 
 /// Runs its command on the first of two hosts, and has words for the second in `$ELSEWHERE`.
@@ -25,65 +27,30 @@ const WITHIN: &str = "5";
 
 /// Runs both, over connected endpoints and over datagrams.
 pub fn run() -> Report {
-    if !Run::new("fi_info").args(["--version"]).works() {
-        return Ok(Outcome::not_run("libfabric is not installed and could not be"));
+    need::libfabric()?;
+    let two_hosts = || Run::new(&root().join(TWO_HOSTS).to_string_lossy());
+    if !two_hosts().args(["true"]).works() {
+        let why = "no network namespaces here: root, or user namespaces, and iproute2 are needed";
+        return Err(Stop::not_run(why));
     }
-    if !Run::new(&root().join(TWO_HOSTS).to_string_lossy()).args(["true"]).works() {
-        return Ok(Outcome::not_run(
-            "no network namespaces here: root, or user namespaces, and iproute2 are needed",
-        ));
-    }
-    cargo().args(["build", "-p", "dat-conformance", "-p", "dat-cli", "-p", "dat-libfabric"]).run()?;
-    let built = target_dir()?.join("debug");
-    let out = target_dir()?.join("conformance");
-    fs::create_dir_all(&out).map_err(|error| format!("{}: {error}", out.display()))?;
-    let mut failures = Vec::new();
-    let mut words = Vec::new();
+    let built = build("dev", &["dat-conformance", "dat-cli", "dat-libfabric"])?;
+    let mut all = Parts::default();
     for row in &ROWS {
+        let run = two_hosts()
+            .args(["sh", "-c", "exec \"$@\" --peer-by \"$ELSEWHERE\"", "sh"])
+            .args([built.join("dat-conformance")])
+            .args(row.provider(&built))
+            .args(["--param", HERE, "--peer-param", THERE])
+            .args(expected(row.name));
         let name = format!("{}, two hosts", row.name);
-        match clauses(row, &name, &built, &out) {
-            Ok(counts) => words.push(counts),
-            Err(message) => failures.push(format!("{name}: {message}")),
-        }
-        match cable(row, &built) {
-            Ok(said) => words.push(said),
-            Err(message) => failures.push(format!("{}, cable pulled: {message}", row.name)),
-        }
+        all.add(&name, clauses(&name, run));
+        all.add(format!("{}, cable pulled", row.name), cable(row, &built, two_hosts()));
     }
-    match failures.is_empty() {
-        true => Ok(Outcome::passed(words.join(", "))),
-        false => Err(failures.join("; ")),
-    }
+    all.report()
 }
 
-fn clauses(row: &Row, name: &str, built: &Path, out: &Path) -> Result<String, String> {
-    let json = out.join(format!("{}-two-hosts.json", row.file()));
-    // What an earlier run left must not be taken for the result of this one.
-    let _ = fs::remove_file(&json);
-    let mut words: Vec<String> =
-        [TWO_HOSTS, "sh", "-c", "exec \"$@\" --peer-by \"$ELSEWHERE\"", "sh"].map(str::to_owned).to_vec();
-    words[0] = root().join(TWO_HOSTS).display().to_string();
-    words.push(built.join("dat-conformance").display().to_string());
-    words.extend(["--plugin".to_owned(), built.join("libdat_libfabric.so").display().to_string()]);
-    for param in row.params.iter().chain([&HERE]) {
-        words.extend(["--param".to_owned(), (*param).to_owned()]);
-    }
-    words.extend(["--peer-param", THERE, "--name", name, "--json"].map(str::to_owned));
-    words.push(json.display().to_string());
-    if let Some(expected) = row.expected() {
-        words.extend(["--expected".to_owned(), expected.display().to_string()]);
-    }
-    let ran = Run::new(&words[0]).args(&words[1..]).run();
-    let report = matrix::read(&json)?;
-    ran?;
-    match report["ran"].as_u64() {
-        None | Some(0) => Err("no clause ran".to_owned()),
-        Some(_) => Ok(format!("{name} {}/{}", report["passed"], report["ran"])),
-    }
-}
-
-fn cable(row: &Row, built: &Path) -> Result<String, String> {
-    let folder = tempfile::tempdir().map_err(|error| format!("a folder: {error}"))?;
+fn cable(row: &Row, built: &Path, two_hosts: Run) -> Report {
+    let folder = tempfile::tempdir()?;
     let [here, there] = [("here.toml", HERE), ("there.toml", THERE)].map(|(file, address)| {
         let params: Vec<String> = row
             .params
@@ -99,10 +66,10 @@ fn cable(row: &Row, built: &Path) -> Result<String, String> {
             params.join(", ")
         );
         let path = folder.path().join(file);
-        fs::write(&path, text).map(|()| path).map_err(|error| format!("{file}: {error}"))
+        fs::write(&path, text).map(|()| path)
     });
     let mut said = None;
-    Run::new(&root().join(TWO_HOSTS).to_string_lossy())
+    two_hosts
         .args([root().join(CABLE)])
         .env("DAT", built.join("dat"))
         .env("PLUGINS", here?)
@@ -111,6 +78,5 @@ fn cable(row: &Row, built: &Path) -> Result<String, String> {
         .env("WITHIN", WITHIN)
         .deadline(120)
         .lines(|line| said = line.strip_prefix("cable: ").map(str::to_owned).or(said.take()))?;
-    said.map(|said| format!("cable pulled: {said}"))
-        .ok_or_else(|| "it said nothing of what was found".to_owned())
+    Ok(format!("cable pulled: {}", said.ok_or("it printed nothing of what was found")?))
 }

@@ -5,23 +5,35 @@
 //! read-only under an overlay in memory: what is built here runs there, and what it writes there is gone afterwards,
 //! except under `/run/dat-vm/out`. See docs/rdma-vm.md.
 
-mod cpio;
 mod image;
 
-use std::fs;
+use fs_err as fs;
 use std::path::PathBuf;
 
-use crate::leg::{Outcome, Report};
+use crate::need;
 use crate::process::Run;
+use crate::report::{Report, Result, Stop};
 
 /// The emulator.
 const QEMU: &str = "qemu-system-x86_64";
 
+/// Programs that are needed from this machine, with their packages.
+const TOOLS: [(&str, &str); 6] = [
+    (QEMU, "qemu-system-x86"),
+    ("modprobe", "kmod"),
+    ("depmod", "kmod"),
+    ("dpkg", "dpkg"),
+    ("rdma", "iproute2"),
+    ("busybox", "busybox-static"),
+];
+
+/// Lines of a failed run, or of the console, that are shown.
+const SHOWN: usize = 30;
+
 const SETUP: &str = include_str!("../../../tests/vm/setup.sh");
 
-/// The kernel's command line. Left to itself the kernel finds the processors' counters not to agree, which emulated ones
-/// do, and takes its time from a device instead: 2 µs for a look at the clock, of which programs that measure pay and
-/// those that read the counter themselves do not.
+/// The kernel's command line. By default the kernel decides that the counters of emulated processors do not agree, and
+/// takes the time from a device. Reading the clock then costs 2 µs, which would spoil measurements.
 const KERNEL: &str = "console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable clocksource=tsc";
 
 /// What an emulated machine is given.
@@ -46,14 +58,6 @@ pub struct Ended {
     pub out: tempfile::TempDir,
 }
 
-/// Why there is no [`Ended`].
-pub enum Trouble {
-    /// There can be no such machine here, and why.
-    Unavailable(String),
-    /// It came up, or should have, and did not get to the command's end.
-    Failed(String),
-}
-
 impl Default for Machine {
     fn default() -> Machine {
         Machine { memory: 3072, processors: 2, deadline: 900, environment: Vec::new() }
@@ -61,24 +65,37 @@ impl Default for Machine {
 }
 
 impl Machine {
-    /// Runs a shell command line in the machine, its output shown as it comes.
-    pub fn run(&self, command: &str) -> Result<Ended, Trouble> {
-        if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
-            return Err(Trouble::Unavailable("only on x86-64 Linux".to_owned()));
+    /// Runs a shell command line in the machine, its output shown as it comes. Fails if it does not succeed.
+    pub fn run_well(&self, command: &str) -> Result<Ended> {
+        let ended = self.run(command)?;
+        match ended.status {
+            0 => Ok(ended),
+            status => {
+                let lines: Vec<&str> = ended.output.lines().collect();
+                let failed: Vec<&str> =
+                    lines.iter().copied().filter(|line| line.contains(": FAILED")).collect();
+                let shown =
+                    if failed.is_empty() { &lines[lines.len().saturating_sub(SHOWN)..] } else { &failed };
+                fail!("in the emulated machine, exit status {status}:\n{}", shown.join("\n"))
+            }
         }
-        tools().map_err(Trouble::Unavailable)?;
-        let image = image::get().map_err(Trouble::Unavailable)?;
-        let failed = |what: &str, error: &dyn std::fmt::Display| Trouble::Failed(format!("{what}: {error}"));
-        let job = tempfile::tempdir().map_err(|error| failed("a folder for the job", &error))?;
-        let directory = std::env::current_dir().map_err(|error| failed("current directory", &error))?;
+    }
+
+    /// The same, whatever its exit status is.
+    pub fn run(&self, command: &str) -> Result<Ended> {
+        need::x86_linux()?;
+        need::programs(&TOOLS)?;
+        let image = image::get().map_err(Stop::into_not_run)?;
+        let job = tempfile::tempdir()?;
+        let directory = std::env::current_dir()?;
         let quoted = |text: &str| format!("'{}'", text.replace('\'', r"'\''"));
         let mut shell = format!("directory={}\n", quoted(&directory.to_string_lossy()));
         for (key, value) in &self.environment {
             shell.push_str(&format!("export {key}={}\n", quoted(value)));
         }
-        fs::create_dir(job.path().join("out")).map_err(|error| failed("out", &error))?;
+        fs::create_dir(job.path().join("out"))?;
         for (name, text) in [("setup.sh", SETUP), ("job.sh", &shell), ("command.sh", command)] {
-            fs::write(job.path().join(name), text).map_err(|error| failed(name, &error))?;
+            fs::write(job.path().join(name), text)?;
         }
         let folder = job.path().to_string_lossy();
         let console = job.path().join("console");
@@ -87,17 +104,7 @@ impl Machine {
         };
         let mut output = String::new();
         let ended = Run::new(QEMU)
-            .args([
-                "-accel",
-                "tcg,thread=multi",
-                "-cpu",
-                "max",
-                "-display",
-                "none",
-                "-no-reboot",
-                "-nic",
-                "none",
-            ])
+            .args("-accel tcg,thread=multi -cpu max -display none -no-reboot -nic none".split(' '))
             .args(["-smp".to_owned(), self.processors.to_string(), "-m".to_owned(), self.memory.to_string()])
             .args(["-serial".to_owned(), format!("file:{}", console.display())])
             .args(["-chardev", "stdio,id=out,signal=off", "-serial", "chardev:out", "-monitor", "none"])
@@ -113,40 +120,20 @@ impl Machine {
         match (ended, status.and_then(|status| status.trim().parse().ok())) {
             (Ok(()), Some(status)) => Ok(Ended { status, output, out: job }),
             (ended, _) => {
-                let why = ended.err().unwrap_or_else(|| "the command did not come to its end".to_owned());
+                let why = ended.err().map_or("the command did not come to its end".to_owned(), Stop::words);
                 let console = fs::read_to_string(&console).unwrap_or_default();
                 let lines: Vec<&str> = console.lines().collect();
-                let last = lines[lines.len().saturating_sub(12)..].join("\n");
-                Err(Trouble::Failed(format!("{why}; the console's last lines:\n{last}")))
+                let last = lines[lines.len().saturating_sub(SHOWN)..].join("\n");
+                fail!("{why}; the console's last lines:\n{last}")
             }
         }
-    }
-}
-
-/// Everything that is needed from this machine, or what is missing.
-fn tools() -> Result<(), String> {
-    let needed = [
-        (QEMU, "qemu-system-x86"),
-        ("modprobe", "kmod"),
-        ("depmod", "kmod"),
-        ("dpkg", "dpkg"),
-        ("rdma", "iproute2"),
-        ("busybox", "busybox-static"),
-    ];
-    let folders = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
-    let there = |tool: &str| folders.iter().any(|folder| PathBuf::from(folder).join(tool).exists());
-    let missing: Vec<&str> =
-        needed.iter().filter(|(tool, _)| !there(tool)).map(|(_, package)| *package).collect();
-    match missing.is_empty() {
-        true => Ok(()),
-        false => Err(format!("missing here; run `apt-get install {}`", missing.join(" "))),
     }
 }
 
 /// The command `vm`: all arguments are the command to run in the machine.
 pub fn run(arguments: &[String]) -> Report {
     if arguments.is_empty() {
-        return Err("say which command to run in the machine, as in `cargo xtask vm rping -h`".to_owned());
+        return Err("say which command to run in the machine, as in `cargo xtask vm rping -h`".into());
     }
     let number = |key: &str, default: u64| match std::env::var(key) {
         Ok(text) => text.parse().map_err(|_| format!("{key} = {text:?} is no number")),
@@ -163,10 +150,8 @@ pub fn run(arguments: &[String]) -> Report {
         arguments.iter().map(|argument| format!("'{}'", argument.replace('\'', r"'\''"))).collect();
     // A single argument is a line for the shell, several are a program and its arguments.
     let command = if let [line] = arguments { line.clone() } else { quoted.join(" ") };
-    match machine.run(&command) {
-        Ok(Ended { status: 0, .. }) => Ok(Outcome::passed("exit status 0")),
-        Ok(Ended { status, .. }) => Err(format!("the command's exit status is {status}")),
-        Err(Trouble::Unavailable(why)) => Ok(Outcome::not_run(why)),
-        Err(Trouble::Failed(why)) => Err(why),
+    match machine.run(&command)?.status {
+        0 => Ok("exit status 0".into()),
+        status => fail!("the command's exit status is {status}"),
     }
 }

@@ -1,18 +1,19 @@
 //! The examples in C and C++, built with what the layout's pkg-config file says, and run.
 
+use crate::report::Result;
 use std::path::Path;
 
 use super::cases::{Column, OWN, Ready};
 use super::field::{Device, Field, check, own};
 use super::process::Started;
-use crate::output;
+use crate::need;
 use crate::process::Run;
 use crate::root::root;
 
 /// Builds the C tests that are programs for any provider, into the layout.
-pub fn build_own(library: &Path) -> Result<(), String> {
+pub fn build_own(library: &Path) -> Result<()> {
     let flags = flags(library)?;
-    std::fs::create_dir_all(library.join("tests")).map_err(|error| format!("tests: {error}"))?;
+    fs_err::create_dir_all(library.join("tests"))?;
     for program in OWN {
         let source = root().join("api/capi/tests/c").join(program).with_extension("c");
         Run::new("cc")
@@ -26,7 +27,7 @@ pub fn build_own(library: &Path) -> Result<(), String> {
 }
 
 /// Builds and runs the examples.
-pub fn run(library: &Path, column: &Column) -> Result<(), String> {
+pub fn run(library: &Path, column: &Column) -> Result<()> {
     let field = Field::new(library, column, Device::software(column))?;
     let flags = flags(library)?;
     for (compiler, standard, source, program) in
@@ -50,19 +51,12 @@ pub fn run(library: &Path, column: &Column) -> Result<(), String> {
     check("ping server", &server, &["served 1000 messages"])
 }
 
-/// What `pkg-config` makes of the layout's file; without that program, the same read from the file.
-fn flags(library: &Path) -> Result<Vec<String>, String> {
+/// What `pkg-config` makes of the layout's file.
+fn flags(library: &Path) -> Result<Vec<String>> {
+    need::programs(&[("pkg-config", "pkg-config")])?;
     let folder = library.join("lib/pkgconfig");
-    let asked = Run::new("pkg-config").env("PKG_CONFIG_PATH", &folder).args(["--cflags", "--libs", "dat2"]);
-    let line = match asked.output() {
-        Ok(line) => line,
-        Err(why) => {
-            let why = why.lines().next().unwrap_or_default();
-            output::stdout_line(&format!("pkg-config: {why}; its file is read instead"));
-            by_hand(&folder.join("dat2.pc"))?
-        }
-    };
-    Ok(words(&line))
+    let asked = Run::new("pkg-config").env("PKG_CONFIG_PATH", folder).args(["--cflags", "--libs", "dat2"]);
+    Ok(words(&asked.output()?))
 }
 
 /// The words of a line, as a shell would take them: a space after a backslash ends none.
@@ -83,37 +77,12 @@ fn words(line: &str) -> Vec<String> {
     words
 }
 
-/// `Cflags` and `Libs` of a pkg-config file with its variables put in.
-fn by_hand(file: &Path) -> Result<String, String> {
-    let text = std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
-    let mut variables: Vec<(String, String)> = Vec::new();
-    let mut out = String::new();
-    for line in text.lines() {
-        let mut line = line.to_owned();
-        for (name, value) in &variables {
-            line = line.replace(&format!("${{{name}}}"), value);
-        }
-        if let Some((_, flags)) = line.split_once(": ")
-            && (line.starts_with("Cflags:") || line.starts_with("Libs:"))
-        {
-            out.extend([flags, " "]);
-        } else if let Some((name, value)) = line.split_once('=') {
-            variables.push((name.to_owned(), value.to_owned()));
-        }
-    }
-    Ok(out)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_file_says_the_same_without_the_program() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let file = folder.path().join("dat2.pc");
-        std::fs::write(&file, crate::capi::pkg_config(Path::new("/opt/my dat"))).expect("written");
-        let flags = by_hand(&file).expect("read");
-        assert_eq!(words(&flags), ["-L/opt/my dat/lib", "-ldat2", "-I/opt/my dat/include"]);
+    fn a_space_after_a_backslash_ends_no_word() {
+        assert_eq!(words(r"-L/opt/my\ dat/lib -ldat2"), ["-L/opt/my dat/lib", "-ldat2"]);
     }
 }

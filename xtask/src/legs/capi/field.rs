@@ -1,6 +1,7 @@
 //! Running the programs of one column: a folder with `plugins.toml`, the library in front, one case after the other.
 
-use std::fs;
+use crate::report::{Result, Stop};
+use fs_err as fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -46,7 +47,7 @@ pub struct Field<'a> {
 }
 
 impl Field<'_> {
-    pub fn new<'a>(library: &Path, column: &'a Column, device: Device) -> Result<Field<'a>, String> {
+    pub fn new<'a>(library: &Path, column: &'a Column, device: Device) -> Result<Field<'a>> {
         let place = tempfile::tempdir().map_err(|error| format!("no temporary folder: {error}"))?;
         let params = [column.params, &device.params]
             .iter()
@@ -59,14 +60,9 @@ impl Field<'_> {
             column.library,
             params.join(", ")
         );
-        fs::write(place.path().join("plugins.toml"), names).map_err(|error| error.to_string())?;
+        fs::write(place.path().join("plugins.toml"), names)?;
         let host = if column.host.is_empty() { device.host } else { column.host.to_owned() };
         Ok(Field { library: library.to_owned(), place, column, host, scale: device.scale })
-    }
-
-    /// Why a case cannot be run here.
-    pub fn missing(&self, case: &Case) -> Option<String> {
-        (!self.program(case).exists()).then(|| "dapl2-utils is not installed".to_owned())
     }
 
     fn program(&self, case: &Case) -> PathBuf {
@@ -77,8 +73,11 @@ impl Field<'_> {
     }
 
     /// Runs one case.
-    pub fn run(&self, case: &Case) -> Result<Passed, String> {
+    pub fn run(&self, case: &Case) -> Result<Passed> {
         let program = self.program(case);
+        if !program.exists() {
+            return Err(Stop::not_run("dapl2-utils is not installed"));
+        }
         if let Some(need) = self.column.lacks(case.needs) {
             let mut command = match case.kind {
                 Kind::Alone => self.alone(&program, case),
@@ -86,7 +85,7 @@ impl Field<'_> {
                 _ => self.command(&program, &["-P", self.column.ia]),
             };
             if matches!(case.kind, Kind::Pair(_)) {
-                command.args(case.arguments);
+                command.args(case.words());
             }
             let output = self.start(&mut command)?.finish(self.deadline())?;
             return match output.status {
@@ -95,14 +94,15 @@ impl Field<'_> {
                     "without {need:?} it was to say {}; it exited with {status:?}: {}",
                     need.refusal(),
                     output.tail()
-                )),
+                )
+                .into()),
             };
         }
         match case.kind {
             Kind::Pair(ready) => {
                 let (tries, outputs) = self.pair(ready, case.tries, case.wanted, |server| {
                     let mut command = self.command(&program, &["-P", self.column.ia]);
-                    command.args(case.arguments);
+                    command.args(case.words());
                     if !server {
                         command.args(["-h", &self.host]);
                     }
@@ -132,16 +132,16 @@ impl Field<'_> {
 
     fn alone(&self, program: &Path, case: &Case) -> Command {
         let mut command = self.command(program, &[]);
-        command.args(&case.arguments[..2]).args(["-D", self.column.ia]).args(&case.arguments[2..]);
+        command.args(&case.words()[..2]).args(["-D", self.column.ia]).args(&case.words()[2..]);
         command
     }
 
-    fn served(&self, program: &Path, case: &Case) -> Result<(), String> {
+    fn served(&self, program: &Path, case: &Case) -> Result<()> {
         let ia = self.column.ia;
         let server = self.start(&mut self.command(program, &["-T", "S", "-D", ia]))?;
         self.await_ready(&server, Ready::Says("Service Point Ready"));
         let mut client = self.command(program, &[]);
-        client.args(&case.arguments[..2]).args(["-s", &self.host, "-D", ia]).args(&case.arguments[2..]);
+        client.args(&case.words()[..2]).args(["-s", &self.host, "-D", ia]).args(&case.words()[2..]);
         let client = self.start(&mut client).and_then(|client| client.finish(self.deadline()));
         let quit = self.start(&mut self.command(program, &["-T", "Q", "-s", &self.host, "-D", ia]));
         let quit = quit.and_then(|quit| quit.finish(self.deadline()));
@@ -158,7 +158,7 @@ impl Field<'_> {
         tries: usize,
         wanted: &[&str],
         command: impl Fn(bool) -> Command,
-    ) -> (usize, Result<[Output; 2], String>) {
+    ) -> (usize, Result<[Output; 2]>) {
         let mut tried = 1;
         loop {
             let outcome = self.pair_once(ready, wanted, &command);
@@ -174,26 +174,20 @@ impl Field<'_> {
         ready: Ready,
         wanted: &[&str],
         command: &impl Fn(bool) -> Command,
-    ) -> Result<[Output; 2], String> {
+    ) -> Result<[Output; 2]> {
         let server = self.start(&mut command(true))?;
         self.await_ready(&server, ready);
         let client = self.start(&mut command(false)).and_then(|client| client.finish(self.deadline()));
-        let good = client.as_ref().is_ok_and(|client| check("client", client, wanted).is_ok());
+        let client = client.and_then(|client| check("client", &client, wanted).map(|()| client));
         // A client that failed leaves its server waiting; that need not be waited for.
-        let patience = if good { AFTERWARDS } else { AFTERWARDS / 8 };
+        let patience = if client.is_ok() { AFTERWARDS } else { AFTERWARDS / 8 };
         let server = server.finish(patience * self.scale);
-        match (server, client) {
-            (server, Err(message)) => {
-                let said = server.map_or_else(|error| error, |server| server.tail());
-                Err(format!("client {message}; server: {said}"))
+        match client {
+            Ok(client) => Ok([server.map_err(|stop| stop.of("server"))?, client]),
+            Err(stop) => {
+                let said = server.map_or_else(Stop::words, |server| server.tail());
+                fail!("{}; server: {said}", stop.words())
             }
-            (server, Ok(client)) if !good => {
-                let said = server.map_or_else(|error| error, |server| server.tail());
-                let message = check("client", &client, wanted).err().unwrap_or_default();
-                Err(format!("{message}; server: {said}"))
-            }
-            (Err(message), Ok(_)) => Err(format!("server {message}")),
-            (Ok(server), Ok(client)) => Ok([server, client]),
         }
     }
 
@@ -216,7 +210,7 @@ impl Field<'_> {
         DEADLINE * self.scale
     }
 
-    fn start(&self, command: &mut Command) -> Result<Started, String> {
+    fn start(&self, command: &mut Command) -> Result<Started> {
         Started::new(command)
     }
 
@@ -271,16 +265,16 @@ impl Device {
 }
 
 /// Whether this is what a program prints and how it ends when all is well.
-pub fn check(who: &str, output: &Output, wanted: &[&str]) -> Result<(), String> {
+pub fn check(who: &str, output: &Output, wanted: &[&str]) -> Result<()> {
     if output.status != Some(0) {
-        return Err(format!("{who} exited with {:?}: {}", output.status, output.tail()));
+        fail!("{who} exited with {:?}: {}", output.status, output.tail());
     }
     if let Some(unwanted) = UNWANTED.iter().find(|text| output.text.contains(**text)) {
         let line = output.text.lines().find(|line| line.contains(unwanted)).unwrap_or_default();
-        return Err(format!("{who} says {line:?}"));
+        fail!("{who} says {line:?}");
     }
     match wanted.iter().find(|text| !output.text.contains(**text)) {
-        Some(missing) => Err(format!("{who} does not say {missing:?}: {}", output.tail())),
+        Some(missing) => Err(format!("{who} does not say {missing:?}: {}", output.tail()).into()),
         None => Ok(()),
     }
 }

@@ -12,21 +12,32 @@ mod field;
 mod process;
 mod table;
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use fs_err as fs;
+use std::path::Path;
 use std::time::Instant;
 
 use cases::{CASES, COLUMNS, Column, Place};
 use field::{Device, Field};
 use table::{Results, Verdict};
 
-use crate::leg::{Outcome, Report};
+use crate::need;
 use crate::process::Run;
-use crate::vm::{Machine, Trouble};
+use crate::report::{Parts, Report, Result};
+use crate::vm::Machine;
 use crate::{capi, output};
 
 /// Emulation is so much slower than hardware that deadlines need this factor.
 const EMULATED: u32 = 4;
+
+/// The command.
+pub fn command(words: &[String]) -> Report {
+    match words.first().map(String::as_str) {
+        Some("--programs") => run(),
+        Some("--rdma") => rdma(),
+        Some(_) => save(),
+        None => capi::run(),
+    }
+}
 
 /// Lays out, builds and runs the examples, runs all columns that need no device, and prints the table.
 pub fn run() -> Report {
@@ -34,54 +45,39 @@ pub fn run() -> Report {
     examples::build_own(&library)?;
     examples::run(&library, &COLUMNS[0])?;
     let folder = table::reports()?;
-    let libfabric = Run::new("fi_info").args(["--version"]).works();
+    let mut all = Parts::default();
     let mut columns = Vec::new();
-    let mut not_run = Vec::new();
-    for column in &COLUMNS {
+    for column in COLUMNS.iter().filter(|column| column.place != Place::Rdma) {
         // What an earlier run left must not be taken for the result of this one.
-        let here = match column.place {
-            Place::Rdma => continue,
-            Place::Here => true,
-            Place::HereWithLibfabric => libfabric,
-        };
         let _ = fs::remove_file(table::report_of(&folder, column.name));
-        match here {
-            true => columns.push(column),
-            false => not_run.push(format!("{} NOT RUN: libfabric is not installed", column.name)),
+        let lacking = if column.place == Place::HereWithLibfabric { need::libfabric().err() } else { None };
+        match lacking {
+            None => columns.push(column),
+            Some(stop) => all.add(column.name, Err(stop)),
         }
     }
     let apart = apart();
     let start = |column: &&Column| in_a_process(column, &library, &folder, apart.as_deref());
-    let ended: Vec<Result<(), String>> = match apart {
+    let ended: Vec<Result<()>> = match apart {
         Some(_) => std::thread::scope(|scope| {
             let running: Vec<_> = columns.iter().map(|column| scope.spawn(|| start(column))).collect();
-            running.into_iter().map(|thread| thread.join().unwrap_or(Err("it panicked".to_owned()))).collect()
+            running.into_iter().map(|thread| thread.join().unwrap_or(Err("it panicked".into()))).collect()
         }),
         // One after the other: they would be in each other's way.
         None => columns.iter().map(start).collect(),
     };
     output::show(&format!("\n{}", table::page(&folder)));
-    let mut words = vec!["examples".to_owned()];
-    let mut failures = Vec::new();
     for (column, ended) in columns.iter().zip(ended) {
-        match ended
-            .and_then(|()| Results::read(&table::report_of(&folder, column.name))?.summary(column.name))
-        {
-            Ok(said) => words.push(said),
-            Err(said) => failures.push(said),
-        }
+        let read = || Results::read(&table::report_of(&folder, column.name))?.summary(column.name);
+        all.add(column.name, ended.and_then(|()| read()));
     }
-    words.extend(not_run);
-    match failures.is_empty() {
-        true => Ok(Outcome::passed(words.join("; "))),
-        false => Err(failures.join("; ")),
-    }
+    Ok(format!("examples; {}", all.report()?))
 }
 
 /// The column of the RDMA provider: in the emulated machine, or here with the device that `DAT_TEST_IBVERBS` names.
 pub fn rdma() -> Report {
     let Some(column) = COLUMNS.iter().find(|column| column.place == Place::Rdma) else {
-        return Err("there is no such column".to_owned());
+        return Err("there is no such column".into());
     };
     let library = capi::lay_out()?;
     examples::build_own(&library)?;
@@ -89,28 +85,21 @@ pub fn rdma() -> Report {
     let report = table::report_of(&folder, column.name);
     let _ = fs::remove_file(&report);
     if let Ok(device) = std::env::var("DAT_TEST_IBVERBS") {
-        in_a_process(column, &library, &folder, None).map_err(|error| format!("on {device}: {error}"))?;
+        in_a_process(column, &library, &folder, None).map_err(|stop| stop.of(format!("on {device}")))?;
     } else {
-        let own = own_path()?;
+        let own = std::env::current_exe()?;
         let out = "/run/dat-vm/out";
         let command =
             format!("'{}' capi-column {} '{}' {out}", own.display(), column.name, library.display());
         let environment = [("DAT_TEST_IBVERBS", "rxe0".to_owned()), ("DAT_TEST_SCALE", EMULATED.to_string())];
         let environment = environment.map(|(key, value)| (key.to_owned(), value)).to_vec();
         let machine = Machine { environment, deadline: 600, ..Machine::default() };
-        let ended = match machine.run(&command) {
-            Ok(ended) => ended,
-            Err(Trouble::Unavailable(why)) => return Ok(Outcome::not_run(why)),
-            Err(Trouble::Failed(why)) => return Err(why),
-        };
-        if ended.status != 0 {
-            return Err(format!("the programs were not run to the end: exit status {}", ended.status));
-        }
+        let ended = machine.run_well(&command)?;
         let left = table::report_of(&ended.out.path().join("out"), column.name);
-        fs::copy(&left, &report).map_err(|error| format!("{}: {error}", left.display()))?;
+        fs::copy(&left, &report)?;
     }
     output::show(&format!("\n{}", table::page(&folder)));
-    Results::read(&report)?.summary(column.name).map(Outcome::passed)
+    Results::read(&report)?.summary(column.name)
 }
 
 /// The table of the reports there are, into the documentation.
@@ -118,17 +107,17 @@ pub fn save() -> Report {
     let page = table::page(&table::reports()?);
     output::show(&page);
     table::save(&page)?;
-    Ok(Outcome::passed("docs/c-library.md"))
+    Ok("docs/c-library.md".into())
 }
 
 /// One column, in this process: name, folder of the library, folder of the reports.
 pub fn column(arguments: &[String]) -> Report {
     let [name, library, folder] = arguments else {
-        return Err("give a column's name, the folder of the library, and one for the report".to_owned());
+        return Err("give a column's name, the folder of the library, and one for the report".into());
     };
     let Some(column) = COLUMNS.iter().find(|column| column.name == name) else {
         let known: Vec<&str> = COLUMNS.iter().map(|column| column.name).collect();
-        return Err(format!("there is no column {name:?}; there are {}", known.join(", ")));
+        fail!("there is no column {name:?}; there are {}", known.join(", "));
     };
     let device = match column.place {
         Place::Rdma => rdma_device()?,
@@ -138,25 +127,22 @@ pub fn column(arguments: &[String]) -> Report {
     let begin = Instant::now();
     let verdicts = CASES.iter().map(|case| {
         let start = Instant::now();
-        let verdict = match field.missing(case) {
-            Some(why) => Verdict::NotRun(why),
-            None => Verdict::from(field.run(case)),
-        };
+        let verdict = Verdict::from(field.run(case));
         let seconds = start.elapsed().as_secs_f64();
         output::show(&format!("{name:<18} {seconds:>5.1} s  {}: {}", case.shown(), verdict.words()));
         verdict
     });
     let results = Results { verdicts: verdicts.collect(), seconds: begin.elapsed().as_secs() };
     results.write(&table::report_of(Path::new(folder), name))?;
-    Ok(Outcome::passed(format!("{name} in {} s", results.seconds)))
+    Ok(format!("{name} in {} s", results.seconds))
 }
 
 /// The device `DAT_TEST_IBVERBS` names and its address.
-fn rdma_device() -> Result<Device, String> {
+fn rdma_device() -> Result<Device> {
     let device =
         std::env::var("DAT_TEST_IBVERBS").map_err(|_| "DAT_TEST_IBVERBS names no device".to_owned())?;
     let file = format!("/sys/class/infiniband/{device}/ports/1/gid_attrs/ndevs/0");
-    let interface = fs::read_to_string(&file).map_err(|error| format!("{file}: {error}"))?;
+    let interface = fs::read_to_string(&file)?;
     let shown = Run::new("ip").args(["-4", "-o", "addr", "show", "dev", interface.trim()]).output()?;
     let mut words = shown.split_whitespace().skip_while(|word| *word != "inet").skip(1);
     let address = words.next().and_then(|network| network.split('/').next());
@@ -166,22 +152,13 @@ fn rdma_device() -> Result<Device, String> {
 }
 
 /// Runs a column in a process of its own, behind the words of `apart`.
-fn in_a_process(
-    column: &Column,
-    library: &Path,
-    folder: &Path,
-    apart: Option<&[String]>,
-) -> Result<(), String> {
+fn in_a_process(column: &Column, library: &Path, folder: &Path, apart: Option<&[String]>) -> Result<()> {
     let mut words: Vec<String> = apart.unwrap_or_default().to_vec();
-    words.push(own_path()?.display().to_string());
+    words.push(std::env::current_exe()?.display().to_string());
     words.extend(["capi-column".to_owned(), column.name.to_owned()]);
     words.extend([library, folder].map(|path| path.display().to_string()));
     let (program, arguments) = words.split_first().ok_or("nothing to run")?;
     Run::new(program).args(arguments).deadline(600).run()
-}
-
-fn own_path() -> Result<PathBuf, String> {
-    std::env::current_exe().map_err(|error| format!("this program's own path: {error}"))
 }
 
 /// The command in front that gives a process a network of its own, if that may be done here.

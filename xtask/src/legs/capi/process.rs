@@ -1,5 +1,6 @@
 //! A running program. Its output goes to a file, so that a full pipe never stops it.
 
+use crate::report::Result;
 use std::fs;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -25,7 +26,7 @@ pub struct Started {
 }
 
 impl Started {
-    pub fn new(command: &mut Command) -> Result<Started, String> {
+    pub fn new(command: &mut Command) -> Result<Started> {
         let file = tempfile::NamedTempFile::new().map_err(|error| format!("no temporary file: {error}"))?;
         let child = command.stdin(Stdio::null()).stdout(append(&file)?).stderr(append(&file)?).spawn();
         let child = child.map_err(|error| format!("cannot start {command:?}: {error}"))?;
@@ -39,7 +40,7 @@ impl Started {
     }
 
     /// Waits for its end.
-    pub fn finish(mut self, deadline: Duration) -> Result<Output, String> {
+    pub fn finish(mut self, deadline: Duration) -> Result<Output> {
         let begin = Instant::now();
         loop {
             match self.child.try_wait() {
@@ -48,12 +49,9 @@ impl Started {
                 Ok(None) => {
                     let said = self.said();
                     let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
-                    return Err(format!(
-                        "not finished after {} s; it last said {last:?}",
-                        deadline.as_secs()
-                    ));
+                    fail!("not finished after {} s; it last said {last:?}", deadline.as_secs());
                 }
-                Err(error) => return Err(format!("waiting failed: {error}")),
+                Err(error) => fail!("waiting failed: {error}"),
             }
         }
     }
@@ -68,7 +66,7 @@ impl Drop for Started {
 }
 
 /// Both streams append to one file, so that neither writes over the other.
-fn append(file: &tempfile::NamedTempFile) -> Result<Stdio, String> {
+fn append(file: &tempfile::NamedTempFile) -> Result<Stdio> {
     let opened = fs::OpenOptions::new().append(true).open(file.path());
-    opened.map(Stdio::from).map_err(|error| format!("a temporary file: {error}"))
+    Ok(Stdio::from(opened?))
 }

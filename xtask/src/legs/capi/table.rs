@@ -1,70 +1,57 @@
 //! The table program x provider x result, from the reports the columns leave below the target directory.
 
+use crate::report::{Result, Stop};
+use fs_err as fs;
 use std::fmt::Write as _;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
 use super::cases::{CASES, COLUMNS};
 use super::field::Passed;
-use crate::cargo::target_dir;
-use crate::markdown::between;
-use crate::root::root;
+use crate::cargo::target_folder;
+use crate::markdown::put;
+use crate::values::list;
 
 /// Where the table is kept in the repository, and between which marks.
 const SAVED: &str = "docs/c-library.md";
 const MARKS: [&str; 2] = ["<!-- programs -->\n", "<!-- end of programs -->"];
 
-/// How one run ended.
+/// How one run ended, and a note about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    Passed(String),
-    Refused(String),
-    /// It is not installed.
-    NotRun(String),
-    Failed(String),
+pub struct Verdict {
+    how: String,
+    note: String,
 }
 
-impl From<Result<Passed, String>> for Verdict {
-    fn from(result: Result<Passed, String>) -> Verdict {
+const PASSED: &str = "passed";
+const REFUSED: &str = "refused";
+/// It is not installed.
+const NOT_RUN: &str = "NOT RUN";
+const FAILED: &str = "FAILED";
+
+impl From<Result<Passed>> for Verdict {
+    fn from(result: Result<Passed>) -> Verdict {
         match result {
-            Ok(Passed::Done(note)) => Verdict::Passed(note),
-            Ok(Passed::Refused(need)) => Verdict::Refused(need.words().to_owned()),
-            Err(message) => Verdict::Failed(message),
+            Ok(Passed::Done(note)) => Verdict::new(PASSED, &note),
+            Ok(Passed::Refused(need)) => Verdict::new(REFUSED, need.words()),
+            Err(Stop::NotRun(reason)) => Verdict::new(NOT_RUN, &reason),
+            Err(Stop::Failed(message)) => Verdict::new(FAILED, &message),
         }
     }
 }
 
 impl Verdict {
+    fn new(how: &str, note: &str) -> Verdict {
+        Verdict { how: how.to_owned(), note: note.to_owned() }
+    }
+
     /// As a cell of the table.
     pub fn words(&self) -> String {
-        match self {
-            Verdict::Passed(note) if note.is_empty() => "passed".to_owned(),
-            Verdict::Passed(note) => format!("passed, {note}"),
-            Verdict::Refused(why) => format!("refused: {why}"),
-            Verdict::NotRun(why) => format!("NOT RUN: {why}"),
-            Verdict::Failed(message) => format!("FAILED: {message}"),
-        }
-    }
-
-    fn to_json(&self) -> Value {
-        let (verdict, note) = match self {
-            Verdict::Passed(note) => ("passed", note),
-            Verdict::Refused(note) => ("refused", note),
-            Verdict::NotRun(note) => ("not run", note),
-            Verdict::Failed(note) => ("failed", note),
-        };
-        json!({ "verdict": verdict, "note": note })
-    }
-
-    fn from_json(value: &Value) -> Verdict {
-        let note = value["note"].as_str().unwrap_or_default().to_owned();
-        match value["verdict"].as_str() {
-            Some("passed") => Verdict::Passed(note),
-            Some("refused") => Verdict::Refused(note),
-            Some("not run") => Verdict::NotRun(note),
-            _ => Verdict::Failed(note),
+        match (self.how.as_str(), self.note.as_str()) {
+            (how, "") => how.to_owned(),
+            (PASSED, note) => format!("{PASSED}, {note}"),
+            (how, note) => format!("{how}: {note}"),
         }
     }
 }
@@ -77,56 +64,53 @@ pub struct Results {
 
 impl Results {
     /// In words: counts, and what failed.
-    pub fn summary(&self, name: &str) -> Result<String, String> {
-        let count = |wanted: fn(&Verdict) -> bool| self.verdicts.iter().filter(|found| wanted(found)).count();
-        let passed = count(|found| matches!(found, Verdict::Passed(_)));
-        let refused = count(|found| matches!(found, Verdict::Refused(_)));
+    pub fn summary(&self, name: &str) -> Result<String> {
+        let count = |how: &str| self.verdicts.iter().filter(|found| found.how == how).count();
+        let (passed, refused) = (count(PASSED), count(REFUSED));
         let failed: Vec<String> = CASES
             .iter()
             .zip(&self.verdicts)
-            .filter(|(_, verdict)| matches!(verdict, Verdict::Failed(_)))
+            .filter(|(_, verdict)| verdict.how == FAILED)
             .map(|(case, verdict)| format!("{} ({})", case.shown(), verdict.words()))
             .collect();
-        let left = match count(|found| matches!(found, Verdict::NotRun(_))) {
+        let left = match count(NOT_RUN) {
             0 => String::new(),
             left => format!(", {left} NOT RUN"),
         };
         let words = format!("{name} {passed} passed, {refused} refused{left} ({} s)", self.seconds);
         if passed == 0 {
-            return Err(format!("{words}: none passed"));
+            fail!("{words}: none passed");
         }
         if self.verdicts.len() != CASES.len() {
-            return Err(format!("{words}: {} of {} runs", self.verdicts.len(), CASES.len()));
+            fail!("{words}: {} of {} runs", self.verdicts.len(), CASES.len());
         }
         if failed.is_empty() {
             return Ok(words);
         }
-        Err(format!("{words}, {} FAILED: {}", failed.len(), failed.join("; ")))
+        Err(format!("{words}, {} FAILED: {}", failed.len(), failed.join("; ")).into())
     }
 
     /// Writes the report.
-    pub fn write(&self, file: &Path) -> Result<(), String> {
-        let results: Vec<Value> = self.verdicts.iter().map(Verdict::to_json).collect();
-        let text = json!({ "results": results, "seconds": self.seconds }).to_string();
-        fs::write(file, text).map_err(|error| format!("{}: {error}", file.display()))
+    pub fn write(&self, file: &Path) -> Result<()> {
+        let results: Vec<[&str; 2]> = self.verdicts.iter().map(|found| [&*found.how, &*found.note]).collect();
+        let report = json!({ "results": results, "seconds": self.seconds });
+        Ok(fs::write(file, report.to_string())?)
     }
 
     /// Reads one.
-    pub fn read(file: &Path) -> Result<Results, String> {
-        let text = fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
-        let value: Value =
-            serde_json::from_str(&text).map_err(|error| format!("{}: {error}", file.display()))?;
-        let results = value["results"].as_array().map_or(&[][..], Vec::as_slice);
-        let verdicts = results.iter().map(Verdict::from_json).collect();
+    pub fn read(file: &Path) -> Result<Results> {
+        let value: Value = serde_json::from_str(&fs::read_to_string(file)?)?;
+        let verdict = |found: &Value| {
+            Verdict::new(found[0].as_str().unwrap_or_default(), found[1].as_str().unwrap_or_default())
+        };
+        let verdicts = list(&value["results"]).iter().map(verdict).collect();
         Ok(Results { verdicts, seconds: value["seconds"].as_u64().unwrap_or(0) })
     }
 }
 
 /// Where the reports are; made if it is not there.
-pub fn reports() -> Result<PathBuf, String> {
-    let folder = target_dir()?.join("programs");
-    fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    Ok(folder)
+pub fn reports() -> Result<PathBuf> {
+    target_folder("programs")
 }
 
 /// The report of a column.
@@ -172,10 +156,8 @@ fn render(columns: &[(&str, Option<Results>)]) -> String {
 }
 
 /// Puts the table into the documentation.
-pub fn save(page: &str) -> Result<(), String> {
-    let file = root().join(SAVED);
-    let text = fs::read_to_string(&file).map_err(|error| format!("{SAVED}: {error}"))?;
-    fs::write(&file, between(&text, SAVED, MARKS, page)?).map_err(|error| format!("{SAVED}: {error}"))
+pub fn save(page: &str) -> Result<()> {
+    put(SAVED, MARKS, page)
 }
 
 #[cfg(test)]
@@ -188,26 +170,26 @@ mod tests {
 
     #[test]
     fn what_failed_or_is_missing_is_told() {
-        assert!(all(Verdict::Passed(String::new())).summary("shm").is_ok());
-        let mut one = all(Verdict::Passed(String::new()));
-        one.verdicts[2] = Verdict::Failed("no".to_owned());
-        let told = one.summary("shm").expect_err("one failed");
+        assert!(all(Verdict::new(PASSED, "")).summary("shm").is_ok());
+        let mut one = all(Verdict::new(PASSED, ""));
+        one.verdicts[2] = Verdict::new(FAILED, "no");
+        let told = one.summary("shm").expect_err("one failed").words();
         assert!(told.contains(&format!("1 FAILED: {} (FAILED: no)", CASES[2].shown())), "{told}");
-        one.verdicts[2] = Verdict::NotRun("not here".to_owned());
+        one.verdicts[2] = Verdict::new(NOT_RUN, "not here");
         let told = one.summary("shm").expect("none failed");
         assert!(told.starts_with(&format!("shm {} passed, 0 refused, 1 NOT RUN", CASES.len() - 1)), "{told}");
-        assert!(all(Verdict::NotRun("not here".to_owned())).summary("shm").is_err(), "nothing ran");
+        assert!(all(Verdict::new(NOT_RUN, "not here")).summary("shm").is_err(), "nothing ran");
         one.verdicts.truncate(2);
-        assert!(one.summary("shm").expect_err("two of many").contains("2 of "));
+        assert!(one.summary("shm").expect_err("two of many").words().contains("2 of "));
     }
 
     #[test]
     fn a_report_comes_back_as_it_was_written() {
         let folder = tempfile::tempdir().expect("a folder");
-        let mut results = all(Verdict::Passed("17 cases".to_owned()));
-        results.verdicts[0] = Verdict::Refused("no such thing".to_owned());
-        results.verdicts[1] = Verdict::Failed("too much".to_owned());
-        results.verdicts[2] = Verdict::NotRun("not here".to_owned());
+        let mut results = all(Verdict::new(PASSED, "17 cases"));
+        results.verdicts[0] = Verdict::new(REFUSED, "no such thing");
+        results.verdicts[1] = Verdict::new(FAILED, "too much");
+        results.verdicts[2] = Verdict::new(NOT_RUN, "not here");
         let file = report_of(folder.path(), "shm");
         results.write(&file).expect("written");
         let read = Results::read(&file).expect("read");
@@ -216,7 +198,7 @@ mod tests {
 
     #[test]
     fn the_table_has_every_program_and_says_what_did_not_run() {
-        let page = render(&[("shm", Some(all(Verdict::Passed(String::new())))), ("ibverbs", None)]);
+        let page = render(&[("shm", Some(all(Verdict::new(PASSED, "")))), ("ibverbs", None)]);
         assert_eq!(page.lines().count(), CASES.len() + 3);
         assert!(page.contains("| `dtest -p -b 65536` | passed | NOT RUN |"), "{page}");
         assert!(

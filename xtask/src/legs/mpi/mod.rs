@@ -7,13 +7,12 @@ mod speed;
 
 use std::path::Path;
 
-use crate::leg::{Outcome, Report};
+use crate::need;
+use crate::options::has;
 use crate::output;
-use crate::process::Run;
-use crate::vm::{Machine, Trouble};
+use crate::report::{Report, Result};
+use crate::vm::Machine;
 use setup::{RDMA, Setup, ending};
-
-pub use speed::run as speed;
 
 /// A name that the MPI opens, and whether it needs libfabric.
 const NAMES: [(&str, bool); 3] = [("shm0", false), ("ofi-tcp", true), ("ofi-rdm", true)];
@@ -41,15 +40,21 @@ const ENOUGH: usize = 2;
 /// Seconds for all modes in the emulated machine.
 const EMULATED: u64 = 900;
 
+/// The command.
+pub fn command(words: &[String]) -> Report {
+    match (has(words, "--rdma"), has(words, "--speed")) {
+        (true, _) => rdma(),
+        (_, true) => speed::run(has(words, "--save"), &NAMES),
+        _ => run(),
+    }
+}
+
 /// All modes over all names, with two ranks and four.
 pub fn run() -> Report {
-    let setup = match Setup::new()? {
-        Ok(setup) => setup,
-        Err(why) => return Ok(Outcome::not_run(why)),
-    };
+    let setup = Setup::new()?;
     let mut runs = Runs::default();
     for (name, needs_libfabric) in NAMES {
-        match needs_libfabric && !has_libfabric() {
+        match needs_libfabric && need::libfabric().is_err() {
             true => runs.words.push(format!("{name} NOT RUN: libfabric is not installed")),
             false => runs.over(&setup, name, &[2, 4]),
         }
@@ -60,37 +65,22 @@ pub fn run() -> Report {
 /// All modes with two ranks over an RDMA device: in the emulated machine, or here on the device that `DAT_TEST_IBVERBS`
 /// names. The machine sees this one's files, so nothing is copied there.
 pub fn rdma() -> Report {
-    let setup = match Setup::new()? {
-        Ok(setup) => setup,
-        Err(why) => return Ok(Outcome::not_run(why)),
-    };
+    let setup = Setup::new()?;
     if let Ok(device) = std::env::var("DAT_TEST_IBVERBS") {
         return on_device(&setup.with_device(&device)?);
     }
-    let own = std::env::current_exe().map_err(|error| format!("this program's own path: {error}"))?;
-    let quoted = |path: &Path| format!("'{}'", path.display());
-    let command = format!("{} mpi-device {}", quoted(&own), quoted(setup.folder()));
+    let own = std::env::current_exe()?;
+    let command = format!("'{}' mpi-device '{}'", own.display(), setup.folder().display());
     let environment = vec![("DAT_TEST_IBVERBS".to_owned(), "rxe0".to_owned())];
-    let ended = match (Machine { environment, deadline: EMULATED, ..Machine::default() }).run(&command) {
-        Ok(ended) => ended,
-        Err(Trouble::Unavailable(why)) => return Ok(Outcome::not_run(why)),
-        Err(Trouble::Failed(why)) => return Err(why),
-    };
+    let ended = Machine { environment, deadline: EMULATED, ..Machine::default() }.run_well(&command)?;
     let last = ended.output.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
-    match ended.status {
-        0 => Ok(Outcome::passed(format!(
-            "Soft-RoCE, emulated: {}",
-            last.trim_start_matches("xtask mpi-device: ")
-        ))),
-        status => Err(format!("in the emulated machine, exit status {status}:\n{}", ending(&ended.output))),
-    }
+    Ok(format!("Soft-RoCE, emulated: {}", last.trim_start_matches("xtask mpi-device: ")))
 }
 
 /// What [`rdma`] starts where the device is: the folder of a finished set-up.
 pub fn device(arguments: &[String]) -> Report {
-    let [folder] = arguments else { return Err("give the folder of the set-up".to_owned()) };
-    let device =
-        std::env::var("DAT_TEST_IBVERBS").map_err(|_| "DAT_TEST_IBVERBS names no device".to_owned())?;
+    let [folder] = arguments else { return Err("give the folder of the set-up".into()) };
+    let device = std::env::var("DAT_TEST_IBVERBS").map_err(|_| "DAT_TEST_IBVERBS names no device")?;
     on_device(&Setup::in_folder(Path::new(folder))?.with_device(&device)?)
 }
 
@@ -98,11 +88,6 @@ fn on_device(setup: &Setup) -> Report {
     let mut runs = Runs::default();
     runs.over(setup, RDMA, &[2]);
     runs.report()
-}
-
-/// Whether libfabric is installed here.
-fn has_libfabric() -> bool {
-    Run::new("fi_info").args(["--version"]).works()
 }
 
 /// Runs that were made.
@@ -127,7 +112,7 @@ impl Runs {
                     passed += 1;
                     output::stdout_line(&format!("{shown}: {words}"));
                 }
-                Err(why) => self.failures.push(format!("{shown}: {why}")),
+                Err(why) => self.failures.push(why.of(shown).words()),
             }
         }
         self.words.push(format!("{name} {passed} of {all} runs"));
@@ -136,20 +121,20 @@ impl Runs {
     fn report(self) -> Report {
         let words = self.words.join("; ");
         match self.failures.is_empty() {
-            true => Ok(Outcome::passed(words)),
-            false => Err(format!("{words}; first failures:\n{}", self.failures.join("\n"))),
+            true => Ok(words),
+            false => Err(format!("{words}; first failures:\n{}", self.failures.join("\n")).into()),
         }
     }
 }
 
 /// One run of all checks; gives the line that counts them.
-fn checks(setup: &Setup, name: &str, ranks: u32, settings: &[(&str, &str)]) -> Result<String, String> {
+fn checks(setup: &Setup, name: &str, ranks: u32, settings: &[(&str, &str)]) -> Result<String> {
     let most = if ranks == 2 { "4194304" } else { "65536" };
     let text = setup.start(Some(name), ranks, settings, most)?;
     let counted = text.lines().find(|line| line.starts_with("checks: ") && line.ends_with(" ok, 0 failed"));
     match (counted, text.contains("dapl data transfer mode")) {
-        (None, _) => Err(format!("not all checks passed:\n{}", ending(&text))),
-        (_, false) => Err(format!("it did not use uDAPL:\n{}", ending(&text))),
+        (None, _) => Err(format!("not all checks passed:\n{}", ending(&text)).into()),
+        (_, false) => Err(format!("it did not use uDAPL:\n{}", ending(&text)).into()),
         (Some(counted), true) => Ok(counted.to_owned()),
     }
 }

@@ -1,10 +1,11 @@
 //! The MPI, the program and the library, and starting the ranks.
 
-use std::fs;
+use crate::report::{Result, Stop};
+use fs_err as fs;
 use std::path::{Path, PathBuf};
 
 use crate::capi;
-use crate::cargo::target_dir;
+use crate::cargo::target_folder;
 use crate::process::Run;
 
 const PACKAGE: &str = "impi==2018.0.0";
@@ -42,20 +43,16 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// Lays out the library, gets the MPI and builds the program; the inner error is why that is not possible here.
-    pub fn new() -> Result<Result<Setup, String>, String> {
-        let folder = target_dir()?.join("mpi");
-        fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-        if let Err(why) = knows_itself().and_then(|()| get(&folder.join("impi"))) {
-            return Ok(Err(why));
-        }
+    /// Lays out the library, gets the MPI and builds the program.
+    pub fn new() -> Result<Setup> {
+        let folder = target_folder("mpi")?;
+        knows_itself().and_then(|()| get(&folder.join("impi"))).map_err(Stop::into_not_run)?;
         let laid_out = capi::lay_out()?.join("lib");
         let setup = Setup::in_folder(&folder)?;
         // A link, so that the folder alone says where everything is.
         let _ = fs::remove_file(&setup.library);
-        std::os::unix::fs::symlink(&laid_out, &setup.library)
-            .map_err(|error| format!("{}: {error}", setup.library.display()))?;
-        write(&setup.plugins, PLUGINS)?;
+        std::os::unix::fs::symlink(&laid_out, &setup.library)?;
+        fs::write(&setup.plugins, PLUGINS)?;
         let lib = setup.mpi().join("lib");
         Run::new("cc")
             .args(STRICT)
@@ -72,23 +69,23 @@ impl Setup {
             .args(["-shared", "-fPIC", "tests/mpi/memlock.c", "-o"])
             .args([setup.preload()])
             .run()?;
-        Ok(Ok(setup))
+        Ok(setup)
     }
 
     /// One that was made before.
-    pub fn in_folder(folder: &Path) -> Result<Setup, String> {
-        let folder = folder.canonicalize().map_err(|error| format!("{}: {error}", folder.display()))?;
+    pub fn in_folder(folder: &Path) -> Result<Setup> {
+        let folder = folder.canonicalize()?;
         let (library, plugins) = (folder.join("lib"), folder.join("plugins.toml"));
         Ok(Setup { library, plugins, folder })
     }
 
     /// The same with the name of an RDMA device's provider.
-    pub fn with_device(mut self, device: &str) -> Result<Setup, String> {
+    pub fn with_device(mut self, device: &str) -> Result<Setup> {
         self.plugins = self.folder.join("plugins-rdma.toml");
         let entry = format!(
             "[provider.{RDMA}]\nlibrary = \"libdat_ibverbs.so\"\nparams = {{ device = \"{device}\" }}\n"
         );
-        write(&self.plugins, &entry)?;
+        fs::write(&self.plugins, &entry)?;
         Ok(self)
     }
 
@@ -117,7 +114,7 @@ impl Setup {
         ranks: u32,
         settings: &[(&str, &str)],
         argument: &str,
-    ) -> Result<String, String> {
+    ) -> Result<String> {
         let fabric = name.map_or("shm", |_| "dapl");
         let library = self.library.join("libdat2.so.2").display().to_string();
         let preload = self.preload().display().to_string();
@@ -145,33 +142,31 @@ impl Setup {
         let (text, ended) = run.transcript();
         match ended {
             Ok(()) => Ok(text),
-            Err(why) => Err(format!("{why}; it printed last:\n{}", ending(&text))),
+            Err(stop) => fail!("{}; it printed last:\n{}", stop.words(), ending(&text)),
         }
     }
 }
 
 /// The MPI's starter looks up the name of its own host, and fails without an address.
-fn knows_itself() -> Result<(), String> {
+fn knows_itself() -> Result<()> {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     match Run::new("getent").args(["hosts", name.trim()]).works() {
         true => Ok(()),
-        false => Err(format!("this host's own name {:?} has no address (see /etc/hosts)", name.trim())),
+        false => {
+            Err(format!("this host's own name {:?} has no address (see /etc/hosts)", name.trim()).into())
+        }
     }
 }
 
-fn write(file: &Path, text: &str) -> Result<(), String> {
-    fs::write(file, text).map_err(|error| format!("{}: {error}", file.display()))
-}
-
 /// Gets the MPI into `folder`, once.
-fn get(folder: &Path) -> Result<(), String> {
+fn get(folder: &Path) -> Result<()> {
     if folder.join("lib/libmpi.so.12").exists() {
         return Ok(());
     }
     let made = Run::new("python3").args([Path::new("-m"), Path::new("venv"), folder]).output();
-    made.map_err(|why| format!("no Python environment (apt-get install python3-venv): {why}"))?;
+    made.map_err(|stop| stop.of("no Python environment (apt-get install python3-venv)"))?;
     let pip = folder.join("bin/pip").display().to_string();
     let got =
         Run::new(&pip).args(["install", "--quiet", "--disable-pip-version-check", PACKAGE]).deadline(300);
-    got.output().map(drop).map_err(|why| format!("cannot get {PACKAGE} from the Python index: {why}"))
+    got.output().map(drop).map_err(|stop| stop.of(format!("cannot get {PACKAGE} from the Python index")))
 }

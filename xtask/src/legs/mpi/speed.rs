@@ -1,15 +1,14 @@
 //! Latency and bandwidth of the MPI over each name, beside its own shared memory fabric.
 
+use fs_err as fs;
 use std::collections::BTreeMap;
-use std::fs;
 
 use super::setup::{Setup, ending};
-use super::{NAMES, has_libfabric};
-use crate::leg::{Outcome, Report};
-use crate::markdown::{Markdown, between};
+use crate::markdown::{Markdown, put};
+use crate::need;
 use crate::output;
 use crate::process::Run;
-use crate::root::root;
+use crate::report::{Report, Result};
 
 /// Times each fabric is run, alternately. The table has the median, each of which is one of five batches already.
 const ROUNDS: usize = 3;
@@ -22,13 +21,10 @@ const MARKS: [&str; 2] = ["<!-- mpi -->\n", "<!-- end of mpi -->"];
 type Samples = BTreeMap<u64, [Vec<f64>; 2]>;
 
 /// Measures and prints the table; `save` puts it into the documentation.
-pub fn run(save: bool) -> Report {
-    let setup = match Setup::new()? {
-        Ok(setup) => setup,
-        Err(why) => return Ok(Outcome::not_run(why)),
-    };
-    let libfabric = has_libfabric();
-    let ours = NAMES.iter().filter(|(_, needs_libfabric)| libfabric || !needs_libfabric);
+pub fn run(save: bool, names: &[(&'static str, bool)]) -> Report {
+    let setup = Setup::new()?;
+    let libfabric = need::libfabric().is_ok();
+    let ours = names.iter().filter(|(_, needs_libfabric)| libfabric || !needs_libfabric);
     let fabrics: Vec<Option<&str>> = [None].into_iter().chain(ours.map(|(name, _)| Some(*name))).collect();
     let mut samples: Vec<Samples> = fabrics.iter().map(|_| Samples::new()).collect();
     for _ in 0..ROUNDS {
@@ -53,16 +49,14 @@ pub fn run(save: bool) -> Report {
     }
     output::show(&page);
     if !save {
-        return Ok(Outcome::passed("the tables above"));
+        return Ok("the tables above".into());
     }
-    let file = root().join(SAVED);
-    let text = fs::read_to_string(&file).map_err(|error| format!("{SAVED}: {error}"))?;
-    fs::write(&file, between(&text, SAVED, MARKS, &page)?).map_err(|error| format!("{SAVED}: {error}"))?;
-    Ok(Outcome::passed(SAVED))
+    put(SAVED, MARKS, &page)?;
+    Ok(SAVED.into())
 }
 
 /// Reads what a run printed. Both values of all sizes must be there.
-fn take(text: &str, samples: &mut Samples) -> Result<(), String> {
+fn take(text: &str, samples: &mut Samples) -> Result<()> {
     let mut found = 0;
     for line in text.lines() {
         let (index, rest) = match line.split_once(' ') {
@@ -78,7 +72,7 @@ fn take(text: &str, samples: &mut Samples) -> Result<(), String> {
     }
     match found {
         8 => Ok(()),
-        _ => Err(format!("{found} of 8 measurements:\n{}", ending(text))),
+        _ => Err(format!("{found} of 8 measurements:\n{}", ending(text)).into()),
     }
 }
 
@@ -94,7 +88,7 @@ fn median(values: &[f64], digits_of: usize) -> String {
 }
 
 /// When and where it was measured.
-fn place() -> Result<String, String> {
+fn place() -> Result<String> {
     let date = Run::new("date").args(["-u", "+%F"]).output()?;
     let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let named =
