@@ -14,19 +14,24 @@
 //! - A step without a defined outcome in the present state is left out over every provider.
 #![forbid(unsafe_code)]
 
+mod compare;
 mod expect;
 mod generate;
 mod model;
 mod program;
+mod pulse;
 mod run;
 mod search;
 mod shrink;
+mod subject;
 mod watch;
 mod world;
 
+pub use compare::{Agreement, compare};
 pub use generate::{Random, generate};
 pub use model::{Limits, Model};
 pub use program::{Attrs, Far, Program, Segment, Shape, Step};
-pub use run::{Agreement, Disagreement, Patience, Subject, Trace, compare};
+pub use run::{Disagreement, Trace};
 pub use search::{Found, Tally, search};
 pub use shrink::shrink;
+pub use subject::{Patience, Subject};

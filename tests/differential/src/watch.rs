@@ -2,32 +2,14 @@
 
 use std::any::Any;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::thread;
 
 use crate::program::Program;
-use crate::run::{Disagreement, Patience, Subject, Trace, run};
-
-/// What a run says of itself while it goes on.
-#[derive(Debug, Default)]
-pub(crate) struct Pulse {
-    step: AtomicUsize,
-    beats: AtomicU64,
-}
-
-impl Pulse {
-    /// The step with this index begins; one after the last is the clearing up.
-    pub(crate) fn at(&self, step: usize) {
-        self.step.store(step, Ordering::Relaxed);
-        self.beat();
-    }
-
-    /// A call returned.
-    pub(crate) fn beat(&self) {
-        self.beats.fetch_add(1, Ordering::Relaxed);
-    }
-}
+use crate::pulse::Pulse;
+use crate::run::{Disagreement, Trace, run};
+use crate::subject::{Patience, Subject};
 
 /// Runs `program` on one provider next to the model. The thread of a run that hangs is left behind.
 pub(crate) fn watched(

@@ -12,7 +12,7 @@ use crate::report::Result;
 const KINDS: [&str; 7] = ["lib", "rlib", "dylib", "cdylib", "staticlib", "proc-macro", "bin"];
 
 /// Crates whose circles are about to be broken.
-const KNOWN: [&str; 3] = ["dat-shm", "dat-differential", "dat-fabric-double"];
+const KNOWN: [&str; 1] = ["dat-shm"];
 
 /// Checks each package. Returns how many files there are, and the arrows of each circle.
 pub fn check(packages: &[Value]) -> Result<(usize, Vec<String>)> {

@@ -1,7 +1,8 @@
 //! Any step at all, whether it makes sense or not.
 
 use super::arguments::{data, mask, point, post, shape, target, time};
-use super::{Flavour, Random};
+use super::flavour::Flavour;
+use super::random::Random;
 use crate::program::{Step, Target};
 
 pub(super) fn any(r: &mut Random, flavour: &Flavour) -> Step {

@@ -1,6 +1,7 @@
 //! Arguments: mostly right ones, and one in some that is wrong.
 
-use super::{Flavour, Random};
+use super::flavour::Flavour;
+use super::random::Random;
 use crate::program::{
     Attrs, FOREIGN, Far, Point, REGION, Range, Segment, Shape, Step, TOO_LONG, Target, Time, UNKNOWN, WINDOW,
     WINDOWS,

@@ -2,6 +2,7 @@
 
 mod any;
 mod arguments;
+mod flavour;
 mod random;
 
 use dat_types::EpState;
@@ -14,6 +15,7 @@ use arguments::{
     atomic_flags, bind, data, iov, mask, operand, post, queue_create, reach, shape, shared_iov, sink, target,
     window, window_create, word,
 };
+use flavour::Flavour;
 pub use random::Random;
 
 /// The program of a seed. A model goes along, so that most steps make sense where they stand.
@@ -55,29 +57,6 @@ pub fn generate(seed: u64) -> Program {
         }
     }
     Program(writer.steps)
-}
-
-/// Which kinds of calls a program has beyond the usual ones: few at a time, so that it gets somewhere with them.
-pub(crate) struct Flavour {
-    immediate: bool,
-    atomics: bool,
-    handoff: bool,
-    maker: bool,
-    queues: bool,
-    windows: bool,
-}
-
-impl Flavour {
-    fn of(r: &mut Random) -> Flavour {
-        Flavour {
-            immediate: r.one_in(4),
-            atomics: r.one_in(4),
-            handoff: r.one_in(5),
-            maker: r.one_in(4),
-            queues: r.one_in(4),
-            windows: r.one_in(3),
-        }
-    }
 }
 
 struct Writer {

@@ -6,10 +6,8 @@ use dat_types::ReturnType::{
 };
 use dat_types::{DtoOperation, EpState};
 
-use super::Model;
 use super::memory::{LOCAL_WRITE, Memory, segment_faults};
-use super::post::request_flags;
-use super::transfer::Request;
+use super::state::{Model, Request, request_flags};
 use crate::expect::{Answer, Faults};
 use crate::program::{Atomic, Far, Segment, UNKNOWN};
 
@@ -75,10 +73,6 @@ impl Model {
 /// The word an atomic operation is on.
 pub(super) fn word(Far { region, offset, .. }: Far) -> Segment {
     Segment { region, offset, len: WORD }
-}
-
-pub(super) fn is_atomic(operation: DtoOperation) -> bool {
-    matches!(operation, DtoOperation::FetchAdd | DtoOperation::CmpSwap)
 }
 
 impl Memory {

@@ -8,7 +8,7 @@ use dat_types::ReturnType::{
     ConnQualInUse, InvalidHandle as IH, InvalidParameter as IP, InvalidState as IS, ModelNotSupported as MNS,
 };
 
-use super::{Endpoint, Goal, Model, PendingRequest, Reserved, private_data};
+use super::state::{Endpoint, Goal, Model, PendingRequest, Reserved, private_data};
 use crate::expect::{Answer, Faults};
 use crate::program::{PLACES, Point, TOO_LONG, Target, Time, side_of};
 

@@ -4,7 +4,7 @@ use dat_types::ConnectionKind::Disconnected;
 use dat_types::ReturnType::InvalidState as IS;
 use dat_types::{ConnectionKind, DtoOperation, DtoStatus, EpState};
 
-use super::Model;
+use super::state::Model;
 use crate::expect::{Answer, Completion, Expected, Stream, What};
 
 impl Model {

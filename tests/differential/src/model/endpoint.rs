@@ -8,7 +8,7 @@ use dat_types::ReturnType::{
     InvalidHandle as IH, InvalidParameter as IP, InvalidState as IS, ModelNotSupported as MNS,
 };
 
-use super::{Endpoint, Model};
+use super::state::{Endpoint, Model};
 use crate::expect::{Answer, Faults};
 use crate::program::{Attrs, EVDS, Evd, FOREIGN, Shape, side_of};
 

@@ -7,146 +7,22 @@ mod ending;
 mod endpoint;
 pub(crate) mod memory;
 mod post;
-pub(crate) mod queue;
+mod queue;
+mod state;
 mod transfer;
-pub(crate) mod window;
+mod window;
 
 use std::collections::VecDeque;
 
 use dat_types::EpState;
 use dat_types::ReturnType::{InvalidHandle as IH, InvalidState as IS};
 
-use crate::expect::{Answer, Expected};
-use crate::program::{PLACES, POINTS, Point, Shape, Step, WINDOWS, side_of};
+use crate::expect::Answer;
+use crate::program::{PLACES, POINTS, Step, side_of};
 use memory::Memory;
-use queue::Queue;
-use transfer::{Recv, Request};
-use window::Window;
-
-/// What differs between providers and matters here.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Most bytes of private data.
-    pub private_data: usize,
-    /// Whether it says that it has immediate values.
-    pub immediate: bool,
-    /// Whether it says that it has atomic operations.
-    pub atomics: bool,
-    /// Whether it says that it has shared receive queues.
-    pub queues: bool,
-    /// Whether it says that these and their endpoints may be of different zones.
-    pub queue_zones: bool,
-    /// Whether the latter, and windows, are left out all the same, for Soft-RoCE's sake.
-    pub soft_roce: bool,
-    /// Whether it says that it has memory windows.
-    pub windows: bool,
-}
-
-impl Limits {
-    /// What programs are written for.
-    pub const COMMON: Limits = Limits {
-        private_data: 256,
-        immediate: true,
-        atomics: true,
-        queues: true,
-        queue_zones: true,
-        soft_roce: false,
-        windows: true,
-    };
-}
-
-/// Both adapters.
-#[derive(Clone, Debug)]
-pub struct Model {
-    pub(crate) limits: Limits,
-    pub(crate) eps: Vec<Endpoint>,
-    pub(crate) places: [Option<usize>; PLACES],
-    pub(crate) sides: [AdapterModel; 2],
-    pub(crate) queues: Vec<Queue>,
-    /// Which step is being made; it is the cookie of what it posts.
-    pub(crate) step: usize,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct AdapterModel {
-    /// Which public service points do.
-    pub(crate) listening: [bool; POINTS],
-    /// How often each has listened: the target of an endpoint may be another service point now.
-    generation: [u32; POINTS],
-    pub(crate) reserved: Option<Reserved>,
-    /// Undecided requests, in the order of their arrival.
-    pub(crate) requests: Vec<PendingRequest>,
-    /// How many were decided.
-    pub(crate) decided: usize,
-    pub(crate) memory: Memory,
-    /// The shared receive queue made last.
-    pub(crate) queue: Option<usize>,
-    pub(crate) windows: [Window; WINDOWS],
-    /// Queues whose low watermark event must come, in this order.
-    pub(crate) notices: VecDeque<usize>,
-}
-
-/// The last reserved service point of a side.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Reserved {
-    /// Each has a qualifier of its own.
-    number: u32,
-    ep: usize,
-    /// `false`: its request has come, or it was freed.
-    pub(crate) listening: bool,
-    freed: bool,
-}
-
-/// The target of a connect.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Goal {
-    Public {
-        side: usize,
-        point: Point,
-        generation: u32,
-    },
-    /// `None`: there has not been one.
-    Reserved {
-        side: usize,
-        number: Option<u32>,
-    },
-    Nobody,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PendingRequest {
-    pub(crate) from: usize,
-    /// The endpoint it holds, of a reserved service point.
-    pub(crate) held: Option<usize>,
-    /// The attempt it belongs to; an endpoint that has gone on asks no more.
-    pub(crate) attempt: u32,
-    /// Where it arrived.
-    pub(crate) at: Goal,
-    /// How many bytes of private data came with it.
-    pub(crate) data: u16,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct Endpoint {
-    pub(crate) side: usize,
-    pub(crate) alive: bool,
-    pub(crate) state: EpState,
-    pub(crate) shape: Shape,
-    /// Where its receives come from, if not from posts of its own.
-    pub(crate) queue: Option<usize>,
-    /// Its attributes are the provider's choice until they are modified.
-    pub(crate) open: bool,
-    pub(crate) attempt: u32,
-    pub(crate) peer: Option<usize>,
-    /// Whom it request; none: it was request.
-    goal: Option<Goal>,
-    pub(crate) recvs: VecDeque<Recv>,
-    pub(crate) requests: VecDeque<Request>,
-    /// A suppressed request succeeds. It may be in progress until all streams are settled.
-    pub(crate) silent: bool,
-    /// What must come, by stream.
-    pub(crate) expected: [VecDeque<Expected>; 3],
-}
+use state::AdapterModel;
+pub(crate) use state::{Endpoint, Goal, private_data};
+pub use state::{Limits, Model};
 
 impl Model {
     /// Two adapters that listen, without endpoints.
@@ -295,9 +171,4 @@ impl Model {
         self.eps.iter().all(|ep| ep.expected.iter().all(VecDeque::is_empty))
             && self.sides.iter().all(|side| side.notices.is_empty())
     }
-}
-
-/// The bytes of private data of a length.
-pub(crate) fn private_data(len: u16) -> Vec<u8> {
-    (0..len).map(|i| (i * 7 + len) as u8).collect()
 }

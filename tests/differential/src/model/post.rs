@@ -7,24 +7,14 @@ use dat_types::ReturnType::{
 };
 use dat_types::{DtoOperation, EpState};
 
-use super::atomic::is_atomic;
 use super::memory::{
     LOCAL_READ, LOCAL_WRITE, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE, segment_faults, total,
 };
-use super::transfer::{Recv, Request, writes};
-use super::{Endpoint, Model};
+use super::state::{
+    Endpoint, Model, Recv, Request, SOLICITED, UNSIGNALLED, is_atomic, request_flags, writes,
+};
 use crate::expect::{Answer, Completion, Faults, Stream};
 use crate::program::{Far, Step};
-
-pub(super) const SUPPRESS: u32 = 0x01;
-const SOLICITED: u32 = 0x02;
-const UNSIGNALLED: u32 = 0x04;
-const FENCE: u32 = 0x08;
-
-/// The flags of requests on an endpoint with these completion flags.
-pub(super) fn request_flags(mode: u32) -> u32 {
-    SUPPRESS | FENCE | if mode == UNSIGNALLED { UNSIGNALLED } else { 0 }
-}
 
 impl Model {
     pub(crate) fn post(&mut self, ep: usize, step: &Step) -> Answer {

@@ -6,28 +6,10 @@ use dat_types::ReturnType::{
     ModelNotSupported as MNS,
 };
 
-use super::Model;
 use super::memory::{LOCAL_WRITE, segment_faults, total};
-use super::transfer::Recv;
+use super::state::{Model, Queue, Recv};
 use crate::expect::{Answer, Faults, Shared};
 use crate::program::{FOREIGN, Segment, Step};
-
-/// What a shared receive queue is like.
-#[derive(Clone, Debug)]
-pub(crate) struct Queue {
-    pub(crate) side: usize,
-    pub(crate) alive: bool,
-    pub(crate) zone: u8,
-    /// Most receives, as the provider says.
-    pub(crate) limit: u32,
-    pub(crate) segments: u32,
-    pub(crate) mark: u32,
-    armed: bool,
-    /// Posted, and not yet seen to complete.
-    pub(crate) recvs: Vec<Recv>,
-    /// How many of them were taken. Which ones, the provider decides: all are equally long.
-    pub(crate) taken: usize,
-}
 
 impl Queue {
     pub(crate) fn available(&self) -> usize {

@@ -4,33 +4,11 @@ use dat_types::ConnectionKind::{Broken, Disconnected};
 use dat_types::DtoStatus::{Flushed, LocalLength, LocalProtection, RemoteAccess, RemoteResponder, Success};
 use dat_types::{DtoOperation, EpState};
 
-use super::atomic::{is_atomic, word};
+use super::atomic::word;
 use super::memory::{LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE, segment_faults, total};
-use super::post::SUPPRESS;
-use super::window::Bind;
-use super::{Endpoint, Model};
+use super::state::{Endpoint, Model, Recv, Request, is_atomic, writes};
 use crate::expect::{Completion, Shared, Stream};
-use crate::program::{Atomic, Far, Segment};
-
-/// A posted receive.
-#[derive(Clone, Debug)]
-pub(crate) struct Recv {
-    pub(crate) cookie: u64,
-    pub(crate) iov: Vec<Segment>,
-}
-
-/// A request that is not finished.
-#[derive(Clone, Debug)]
-pub(crate) struct Request {
-    pub(crate) cookie: u64,
-    pub(crate) operation: DtoOperation,
-    pub(crate) iov: Vec<Segment>,
-    pub(crate) far: Far,
-    pub(crate) immediate: Option<u32>,
-    pub(crate) atomic: Option<Atomic>,
-    pub(crate) bind: Option<Bind>,
-    pub(crate) suppressed: bool,
-}
+use crate::program::{Far, Segment};
 
 /// A receive that a message uses.
 enum Taken {
@@ -40,36 +18,10 @@ enum Taken {
 }
 
 impl Request {
-    /// One whose cookie is its step.
-    pub(super) fn new(
-        step: usize,
-        operation: DtoOperation,
-        iov: Vec<Segment>,
-        far: Far,
-        flags: u32,
-    ) -> Request {
-        let suppressed = flags & SUPPRESS != 0;
-        Request {
-            cookie: step as u64,
-            operation,
-            iov,
-            far,
-            immediate: None,
-            atomic: None,
-            bind: None,
-            suppressed,
-        }
-    }
-
     /// Whether it waits until the peer has a receive.
     fn takes_receive(&self) -> bool {
         matches!(self.operation, DtoOperation::Send | DtoOperation::RdmaWriteImmed)
     }
-}
-
-/// Whether an operation writes the peer's memory.
-pub(super) fn writes(operation: DtoOperation) -> bool {
-    matches!(operation, DtoOperation::RdmaWrite | DtoOperation::RdmaWriteImmed)
 }
 
 impl Model {

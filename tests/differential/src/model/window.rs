@@ -6,34 +6,10 @@ use dat_types::ReturnType::{
 };
 use dat_types::{DtoOperation, EpState};
 
-use super::Model;
 use super::memory::{LOCAL_READ, LOCAL_WRITE, REGIONS, REMOTE_READ, REMOTE_WRITE};
-use super::post::request_flags;
-use super::transfer::Request;
+use super::state::{Bind, Model, Request, Window, request_flags};
 use crate::expect::{Answer, Faults};
 use crate::program::{EVDS, Evd, FOREIGN, Far, REGION, Range, STALE, Step, WINDOW, WINDOWS};
-
-/// A window of an adapter.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Window {
-    made: bool,
-    pub(crate) alive: bool,
-    zone: u8,
-    pub(crate) bound: Option<Range>,
-    /// A bind of it is under way.
-    posted: bool,
-    /// A bind of it was flushed: it may be bound as before, or not.
-    pub(crate) doubt: bool,
-}
-
-impl Window {
-    pub(crate) fn is_certain(&self) -> bool {
-        self.alive && !self.posted && !self.doubt
-    }
-}
-
-/// What a request binds: side, window and range; none is the end of what was bound.
-pub(super) type Bind = (usize, usize, Option<Range>);
 
 /// The window a remote segment names.
 fn named(region: u8) -> Option<usize> {

@@ -4,83 +4,14 @@ mod same;
 mod settle;
 mod trace;
 
-use std::collections::BTreeMap;
-use std::time::Duration;
-
-use dat_engine::Plugin;
-use dat_plugin::Config;
-
 pub use trace::{Disagreement, Trace};
 
 use crate::expect::{Answer, Stream};
 use crate::model::Model;
 use crate::program::{PLACES, Program, Step, side_of};
-use crate::watch::{Pulse, watched};
+use crate::pulse::Pulse;
+use crate::subject::{Patience, Subject};
 use crate::world::{Places, World};
-
-/// How long a run waits before it says that something does not happen.
-#[derive(Clone, Copy, Debug)]
-pub struct Patience {
-    /// For an event that must come.
-    pub event: Duration,
-    /// For a call to return.
-    pub call: Duration,
-}
-
-impl Patience {
-    /// For a verdict: nothing takes that long on a busy machine either.
-    pub const FULL: Patience = Patience { event: Duration::from_secs(5), call: Duration::from_secs(10) };
-    /// For the runs that shrink a failing program; most of them would use up the full time limit.
-    pub const SHRINKING: Patience =
-        Patience { event: Duration::from_millis(1200), call: Duration::from_secs(2) };
-}
-
-/// A provider: both adapters of a program are in this process.
-#[derive(Clone, Debug)]
-pub struct Subject {
-    /// Its name in reports.
-    pub label: String,
-    /// The plugin.
-    pub plugin: Plugin,
-    /// How to open it.
-    pub config: Config,
-    /// Leave out the known faults of the Soft-RoCE driver, also where the provider reports the feature.
-    pub soft_roce: bool,
-}
-
-/// What runs that agree have shown.
-#[derive(Clone, Debug, Default)]
-pub struct Agreement {
-    /// What the first subject did.
-    pub first: Trace,
-    /// By subject and feature, how many steps were refused because the provider says that it lacks the feature.
-    pub refused: BTreeMap<String, u64>,
-}
-
-/// Runs `program` on every subject; the first difference, from the model or between subjects, is the error. Subjects that
-/// lack different features are held against the model alone.
-pub fn compare(
-    program: &Program,
-    subjects: &[Subject],
-    patience: Patience,
-) -> Result<Agreement, Disagreement> {
-    let mut refused = BTreeMap::new();
-    let mut traces: Vec<(&str, Trace)> = Vec::new();
-    for subject in subjects {
-        let trace = watched(program, subject, patience)?;
-        for (feature, count) in &trace.refused {
-            refused.insert(format!("{}: {feature}", subject.label), *count);
-        }
-        let alike = traces.iter().find(|(_, known)| known.lacks() == trace.lacks());
-        if let Some((other, known)) = alike.filter(|(_, known)| *known != trace) {
-            let what = format!("differs from {other}: {}", known.difference(&trace));
-            return Err(Disagreement { label: subject.label.clone(), step: program.0.len(), what });
-        }
-        traces.push((&subject.label, trace));
-    }
-    let first = traces.into_iter().next().map(|(_, trace)| trace).unwrap_or_default();
-    Ok(Agreement { first, refused })
-}
 
 /// Runs `program` on one provider next to the model, on the caller's thread. `pulse` beats as long as calls return.
 pub(crate) fn run(

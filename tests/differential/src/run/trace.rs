@@ -7,12 +7,12 @@ use std::fmt;
 /// leaves are not in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trace {
-    pub(super) answers: Vec<String>,
-    pub(super) events: Vec<[Vec<String>; 3]>,
+    pub(crate) answers: Vec<String>,
+    pub(crate) events: Vec<[Vec<String>; 3]>,
     /// Low watermark events.
-    pub(super) notices: Vec<String>,
+    pub(crate) notices: Vec<String>,
     /// How often a feature was refused that the provider says it lacks.
-    pub(super) refused: BTreeMap<&'static str, u64>,
+    pub(crate) refused: BTreeMap<&'static str, u64>,
 }
 
 /// A provider does not do what the specification says, or not what another one does.
@@ -43,7 +43,7 @@ impl fmt::Display for Disagreement {
 
 impl Trace {
     /// Which features were refused: from there on traces go apart.
-    pub(super) fn lacks(&self) -> Vec<&'static str> {
+    pub(crate) fn lacks(&self) -> Vec<&'static str> {
         self.refused.keys().copied().collect()
     }
 
@@ -68,7 +68,7 @@ impl Trace {
     }
 
     /// Where two differ.
-    pub(super) fn difference(&self, other: &Trace) -> String {
+    pub(crate) fn difference(&self, other: &Trace) -> String {
         let answers = self.answers.iter().zip(&other.answers).enumerate().find(|(_, (a, b))| a != b);
         if let Some((step, (a, b))) = answers {
             return format!("step {step} gives {b} instead of {a}");

@@ -5,16 +5,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use dat_engine::{Cr, Ep, Ia, IaOptions, Lmr, Psp, Pz, Rmr, Rsp};
 use dat_types::{
-    CloseFlags, EvdFlags, LmrTriplet, ObjectId, Privileges, ProviderAttr, PspFlags, ReturnType, RmrTriplet,
+    CloseFlags, Error, EvdFlags, LmrTriplet, ObjectId, Privileges, ProviderAttr, PspFlags, ReturnType,
+    RmrTriplet,
 };
 
-use super::Result;
 use crate::model::Goal;
 use crate::model::memory::{REGIONS, initial};
 use crate::program::{
     EVDS, Evd, Far, POINTS, Point, REGION, STALE, Segment, Target, UNKNOWN, WINDOW, WINDOWS, ZONES,
 };
-use crate::run::Subject;
+use crate::subject::Subject;
 
 /// Room in every dispatcher: more than a program can have outstanding.
 const ROOM: i32 = 512;
@@ -24,6 +24,8 @@ pub(super) const NOBODY: u64 = 7;
 const RESERVED_PORTS: (u64, u64) = (12_000, 30_000);
 const MANY: u32 = 1000;
 static NEXT_PORT: AtomicU32 = AtomicU32::new(0);
+
+pub(super) type Result<T = ()> = std::result::Result<T, Error>;
 
 pub(crate) struct Half {
     pub(crate) zones: Vec<Pz>,

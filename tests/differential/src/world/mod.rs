@@ -7,16 +7,16 @@ use std::collections::BTreeMap;
 
 use dat_engine::{ConnectOptions, Cr, CrParam, Ep, EpMask, EpModify, Pz, Srq};
 use dat_types::{
-    CloseFlags, CompletionFlags, ConnectFlags, EpState, Error, Event, ObjectId, Privileges, Qos, SrqAttr,
+    CloseFlags, CompletionFlags, ConnectFlags, EpState, Event, ObjectId, Privileges, Qos, SrqAttr,
 };
 
 use crate::model::{Limits, private_data};
 use crate::program::{Atomic, FOREIGN, Far, Range, Shape, Step, TOO_LONG, Target, side_of};
-use crate::run::Subject;
+use crate::subject::Subject;
 pub(crate) use attributes::attrs_of;
 use attributes::{attributes, timeout};
 pub(crate) use half::Half;
-use half::{Window, says};
+use half::{Result, Window, says};
 
 pub(crate) struct World {
     pub(crate) sides: [Half; 2],
@@ -45,8 +45,6 @@ pub(crate) struct Places {
     pub(crate) queue: Option<usize>,
     pub(crate) cookie: u64,
 }
-
-type Result<T = ()> = std::result::Result<T, Error>;
 
 impl World {
     pub(crate) fn open(subject: &Subject) -> std::result::Result<World, String> {

@@ -13,9 +13,9 @@ use libfabric_sys::ops::{fi_ops, fi_ops_cm, fi_ops_ep};
 use libfabric_sys::types::*;
 
 use crate::common::Object;
-use crate::data::Endpoint;
+use crate::endpoint::{Endpoint, Request};
+use crate::head::{basics, class, head};
 use crate::info::{fi_dupinfo, fi_freeinfo, of_request};
-use crate::objects::{basics, class, head};
 use crate::queues::{Event, Events};
 use crate::world::{address, lock, port_of};
 
@@ -29,14 +29,6 @@ pub struct Passive {
     info: *mut fi_info,
     events: *mut Events,
     port: u16,
-}
-
-/// An unanswered request; known by its head alone.
-#[repr(C)]
-pub struct Request {
-    base: fid,
-    /// The requester; null when it is gone.
-    pub from: *mut Endpoint,
 }
 
 static PASSIVE_FID: fi_ops = basics(close_passive, Some(bind_passive), None);
@@ -172,7 +164,7 @@ unsafe extern "C" fn listen(passive: *mut fid_pep) -> c_int {
         if (*passive).events.is_null() {
             return -FI_ENOEQ;
         }
-        world.listeners.insert((*passive).port, Object(passive));
+        world.listeners.insert((*passive).port, Object(passive.cast()));
     }
     0
 }
@@ -199,7 +191,7 @@ unsafe extern "C" fn connect(ep: *mut fid_ep, to: *const c_void, data: *const c_
         let here =
             to.cast::<libc::sockaddr_in>().read_unaligned().sin_addr.s_addr == address(0).sin_addr.s_addr;
         let listener = world.listeners.get(&port).filter(|_| here);
-        let Some(listener) = listener.and_then(|listener| listener.0.as_mut()) else {
+        let Some(listener) = listener.and_then(|listener| listener.0.cast::<Passive>().as_mut()) else {
             let error = if here { libc::ECONNREFUSED } else { libc::EHOSTUNREACH };
             (*ep).tell(Event { error, ..Event::new(0) });
             return 0;

@@ -18,6 +18,8 @@
 mod common;
 mod connect;
 mod data;
+mod endpoint;
+mod head;
 mod info;
 mod objects;
 mod queues;

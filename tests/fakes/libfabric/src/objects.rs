@@ -1,4 +1,4 @@
-//! Fabric, domain, registered memory; and what all objects begin with.
+//! Fabric, domain and registered memory.
 //!
 //! # Safety
 //! All of the functions in tables have the promises of their manual pages: pointers are of this library's making, and live.
@@ -13,43 +13,10 @@ use libfabric_sys::types::*;
 
 use crate::connect::open_passive;
 use crate::data::open_endpoint;
+use crate::head::{basics, class, head};
 use crate::info::VERSION;
 use crate::queues::{open_completions, open_events, try_wait};
 use crate::world::lock;
-
-/// Kinds of objects, as the headers number them.
-pub mod class {
-    pub const FABRIC: usize = 1;
-    pub const DOMAIN: usize = 2;
-    pub const ENDPOINT: usize = 3;
-    pub const PASSIVE: usize = 9;
-    pub const MEMORY: usize = 12;
-    pub const EVENTS: usize = 13;
-    pub const COMPLETIONS: usize = 14;
-    pub const REQUEST: usize = 18;
-}
-
-type Close = unsafe extern "C" fn(*mut fid) -> c_int;
-type Bind = unsafe extern "C" fn(*mut fid, *mut fid, u64) -> c_int;
-type Control = unsafe extern "C" fn(*mut fid, c_int, *mut c_void) -> c_int;
-
-/// The table every object has.
-pub const fn basics(close: Close, bind: Option<Bind>, control: Option<Control>) -> fi_ops {
-    fi_ops {
-        size: size_of::<fi_ops>(),
-        close: Some(close),
-        bind,
-        control,
-        ops_open: None,
-        tostr: None,
-        ops_set: None,
-    }
-}
-
-/// What every object begins with.
-pub fn head(fclass: usize, context: *mut c_void, ops: &'static fi_ops) -> fid {
-    fid { fclass, context, ops: std::ptr::from_ref(ops).cast_mut() }
-}
 
 static FABRIC_FID: fi_ops = basics(close_fabric, None, None);
 static FABRIC: fi_ops_fabric = fi_ops_fabric {
@@ -62,10 +29,21 @@ static FABRIC: fi_ops_fabric = fi_ops_fabric {
     domain2: None,
 };
 
-/// The fabric; as often as it is asked for.
-pub fn fabric(context: *mut c_void) -> *mut fid_fabric {
+/// The fabric; a new handle for each call.
+fn fabric(context: *mut c_void) -> *mut fid_fabric {
     let fid = head(class::FABRIC, context, &FABRIC_FID);
     Box::into_raw(Box::new(fid_fabric { fid, ops: (&raw const FABRIC).cast_mut(), api_version: VERSION }))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn fi_fabric(
+    _attr: *mut fi_fabric_attr,
+    out: *mut *mut fid_fabric,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: the caller's pointer.
+    unsafe { *out = fabric(context) };
+    0
 }
 
 unsafe extern "C" fn close_fabric(fabric: *mut fid) -> c_int {

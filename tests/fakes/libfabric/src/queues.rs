@@ -15,8 +15,8 @@ use libfabric_sys::ops::{fi_ops, fi_ops_cq, fi_ops_eq};
 use libfabric_sys::types::*;
 
 use crate::common::{event_fd, signal, take};
+use crate::head::{basics, class, head};
 use crate::info::fi_freeinfo;
-use crate::objects::{basics, class, head};
 use crate::world::lock;
 
 /// What a sleeper is woken by. Rung once after it was listened to, so that queues without a sleeper make no system calls.

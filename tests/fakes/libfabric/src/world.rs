@@ -5,12 +5,13 @@ use std::ffi::c_void;
 use std::mem::size_of;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use libfabric_sys::types::fid_pep;
+
 use crate::common::Object;
-use crate::connect::Passive;
 
 /// Everything that finds objects by number.
 pub struct World {
-    pub listeners: BTreeMap<u16, Object<Passive>>,
+    pub listeners: BTreeMap<u16, Object<fid_pep>>,
     /// Those in use.
     ports: BTreeSet<u16>,
     last_port: u16,
