@@ -237,7 +237,7 @@ pub struct Conformance {
     /// Run only clauses whose name begins so, as in C-09; may be repeated.
     #[arg(long = "filter", value_name = "PREFIX")]
     pub filters: Vec<String>,
-    /// Clauses known to fail: lines of C-nnn = "reason". One that passes all the same is reported and not conforming.
+    /// Clauses known to fail: lines of C-nnn = "reason". If such a clause passes, the report says so and the provider does not conform.
     #[arg(long, value_name = "FILE.toml")]
     pub expected: Option<PathBuf>,
     /// Number of runs. A clause passes if it passes in each run.

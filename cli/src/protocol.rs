@@ -127,7 +127,7 @@ pub enum Control {
         /// How many batches.
         batches: u32,
     },
-    /// When the last byte of `length` in your window changes, write as many into mine.
+    /// When the last byte of `length` in your window changes, write the same number of bytes into mine.
     WritePong {
         /// How often.
         writes: u32,

@@ -11,7 +11,7 @@ fn inherited() -> Vec<u64> {
     const CLOEXEC: u64 = 0o2_000_000;
     let entries = fs::read_dir("/proc/self/fdinfo").expect("these tests need /proc");
     let handed_on = |number: &u64| {
-        // One that is gone was that of the folder.
+        // The descriptor that is gone was the folder's.
         let info = fs::read_to_string(format!("/proc/self/fdinfo/{number}")).unwrap_or_default();
         let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
         flags

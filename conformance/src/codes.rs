@@ -125,7 +125,7 @@ const REASONS: &[(&str, ReturnType, &str)] = &[
     ("dat_get_consumer_context", IP, NULL),
     ("dat_get_handle_type", IP, NULL),
     ("dat_pz_create", IP, NULL),
-    ("dat_pz_create", IR, "zones are numbers of the engine's; there are as many as there is memory"),
+    ("dat_pz_create", IR, "zones are numbers of the engine's; memory alone limits their number"),
     ("dat_pz_query", IP, MASK),
     ("dat_lmr_query", IP, MASK),
     ("dat_rmr_create", IP, NULL),

@@ -1,4 +1,4 @@
-//! Disconnecting over RDMA devices of any speed: the stand-in for libibverbs gives flushed work back as late as it is told
+//! Disconnecting over RDMA devices of any speed: the stand-in for libibverbs gives flushed work back after a given delay
 //! to. What an endpoint shows at once may not depend on that.
 
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-/* Two processes exchange messages through uDAPL: the classic C interface, on whatever provider the name stands for.
+/* Two processes exchange messages through uDAPL: the classic C interface, over any provider.
  *
  *   ping shm0 server 7777            in one terminal
  *   ping shm0 client 7777 1000       in another, on the same host
@@ -91,7 +91,7 @@ static void post(struct side *side)
 {
     DAT_DTO_COOKIE cookie = {.as_64 = 0};
     DAT_LMR_TRIPLET segment = part(side, 0);
-    /* Nobody needs to be told that it went well: the answer says so. */
+    /* Success needs no message: the answer shows it. */
     must("dat_ep_post_send", dat_ep_post_send(side->ep, 1, &segment, cookie, DAT_COMPLETION_SUPPRESS_FLAG));
 }
 

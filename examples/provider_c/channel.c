@@ -1,4 +1,4 @@
-/* One end of a connection, and the moving of bytes: requests are executed in order, by whoever posts what was missing. */
+/* One end of a connection, and the moving of bytes: requests are executed in order, by the thread that posts the missing part. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -58,7 +58,7 @@ static bool complete_request(struct channel *channel, uint64_t token, datp_compl
     return complete(channel->send, channel->attr.send_user, token, status, length, 0);
 }
 
-/* Tells of the last success that was kept silent: nothing after this may be lost. */
+/* Completes the last unsignalled success, so that no completion is lost. */
 static void settle_channel(struct channel *channel)
 {
     if (channel->silent)
@@ -122,7 +122,7 @@ static void break_connection(struct channel *channel)
 
 /* ---- moving bytes ---- */
 
-/* Copies `len` bytes between lists of segments, of which each holds at least so many. */
+/* Copies `len` bytes between lists of segments. Each list holds at least `len` bytes. */
 static void copy(const struct datp_segment *from, const struct datp_segment *to, uint64_t len)
 {
     uint64_t read = 0, written = 0;
@@ -156,7 +156,7 @@ static bool complete_recv(struct channel *channel, datp_completion_status status
     return complete(channel->recv, channel->attr.recv_user, token, status, length, flags);
 }
 
-/* Executes a message. What goes wrong at the receive is told to both sides. */
+/* Executes a message. Both sides get an error of the receive. */
 static datp_completion_status message(struct channel *source, const struct work *work)
 {
     struct channel *target = source->peer;
@@ -395,7 +395,7 @@ static datp_status disconnect(datp_ctx ctx)
     return DATP_STATUS_OK;
 }
 
-/* Whether the segments are as many and as long as the post says. */
+/* Whether number and length of the segments match the post. */
 static bool well_formed(const struct datp_segment *segments, uint32_t count, uint32_t most, uint64_t total)
 {
     uint64_t sum = 0;
@@ -433,7 +433,7 @@ static datp_status post(datp_ctx ctx, const struct datp_request *request)
         status = DATP_STATUS_NO_RESOURCE;
     } else {
         fifo_push(&channel->requests, &work, request->segs);
-        /* One that is not alone waits for the first, which waits for a receive. */
+        /* Later requests wait for the first, and the first waits for a receive. */
         if (channel->requests.count == 1)
             progress(channel);
     }

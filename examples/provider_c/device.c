@@ -200,7 +200,7 @@ static datp_status reject(datp_ctx ctx, uint64_t request, datp_reject_reason rea
     return status;
 }
 
-/* Under the network's lock: refuses requests that nobody will answer. With `port` 0 all of the device's. */
+/* Under the network's lock: refuses requests without a listener. With `port` 0 all of the device's. */
 static void turn_away(struct device *device, uint64_t port)
 {
     struct knock **at = &net_knocks;

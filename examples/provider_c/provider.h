@@ -36,7 +36,7 @@ struct queue {
     int fd;
 };
 
-/* Registered memory. Its remote key is its place in the low half, and in the high half bits nobody can guess. */
+/* Registered memory. Its remote key is its place in the low half, and random bits in the high half. */
 struct region {
     bool used;
     struct datp_keys keys;

@@ -107,7 +107,7 @@ pub(crate) fn load(registry: &Registry, entry: &Entry) -> Result<Plugin, LoadFai
 }
 
 /// Loads a checked file. Libraries are never unloaded, so a path is loaded once in a process. IA names share it. If the file
-/// has a digest, the one that was loaded must still be there: it is the one that was checked.
+/// has a digest, the loaded file must still be there, because that file was checked.
 pub(crate) fn load_file(canonical: &Path, has_digest: bool) -> Result<Plugin, LoadFailure> {
     static LOADED: Mutex<BTreeMap<PathBuf, (Plugin, Option<Identity>)>> = Mutex::new(BTreeMap::new());
     // Held during the load, so no library is started twice. A panic leaves the map unchanged.

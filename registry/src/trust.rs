@@ -138,7 +138,7 @@ fn check_folders(canonical: &Path, trusted: &Trusted) -> IoResult<Option<String>
 
 /// All links on the way to a file: links to folders, and links to links. Each is in a canonical folder.
 fn links(path: &Path) -> IoResult<Vec<PathBuf>> {
-    /// As many as the kernel follows.
+    /// The number that the kernel follows.
     const MOST: usize = 40;
     let mut rest: Vec<PathBuf> = vec![std::path::absolute(path)?];
     let (mut at, mut found) = (PathBuf::from("/"), Vec::new());
@@ -269,7 +269,7 @@ mod tests {
         assert!(reason(&link, None, &own()).contains("may be written by everybody"));
     }
 
-    /// Links of folders, and links to links, are chosen by whoever may write to their folders.
+    /// Users with write access to a folder choose its links. This includes links to folders and to links.
     #[test]
     fn each_link_on_the_way_must_be_in_a_trusted_folder() {
         let (folder, path) = library(0o644);

@@ -34,7 +34,7 @@ fn loading_a_plugin_takes_a_few_milliseconds_at_most() {
     assert!(median < BOUND, "{times:?}");
 }
 
-/// A library is loaded once. A digest is that of the file there is now, which must be the one that was loaded.
+/// A library is loaded once. The digest is that of the present file, which must be the loaded one.
 #[test]
 fn a_file_that_was_replaced_after_it_was_loaded_is_not_taken_for_it() {
     let folder = tempfile::tempdir().expect("a folder");

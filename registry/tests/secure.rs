@@ -22,7 +22,7 @@ fn a_set_uid_program_ignores_the_environment() {
         return;
     }
     let folder = tempfile::tempdir().expect("made");
-    // Whatever this process takes away from what it makes.
+    // Independent of this process's umask.
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).expect("set");
     let file = folder.path().join("planted.toml");
     fs::write(&file, "[provider.planted]\nlibrary = \"libplanted.so\"\n").expect("written");

@@ -2,7 +2,7 @@
 # Runs a command in a network namespace of its own, where TCP sends what it has at once.
 #   tests/network/unpaced.sh COMMAND...
 # Some machines pace TCP (`bbr`): a message then takes as long as the kernel guesses that a cable would, by the hundred
-# microseconds, in whatever program. Needs root, or user namespaces.
+# microseconds, in any program. Needs root, or user namespaces.
 if [ -z "$DAT_UNPACED" ]; then
     export DAT_UNPACED=1
     for options in -n -rn; do

@@ -515,7 +515,7 @@ static void close_queue(datp_ctx ctx)
     free(queue);
 }
 
-/* Listener: the device itself, of which nothing is kept. */
+/* Listener: the device itself; nothing of it is kept. */
 
 static uint64_t listener_port(datp_ctx ctx)
 {

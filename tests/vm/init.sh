@@ -8,7 +8,7 @@ $b mount -t sysfs sys /sys
 while read -r module; do
     $b insmod "$module" || echo "dat-vm: insmod $module failed"
 done < /modules
-# cache=loose: nobody changes the host's files under a running machine, and programs load ten times faster.
+# cache=loose: no process changes the host's files under a running machine, and programs load ten times faster.
 $b mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000,cache=loose,ro host /host
 $b mount -t tmpfs over /over
 $b mkdir -p /over/up /over/work

@@ -1,5 +1,5 @@
 #!/bin/bash
-# The RDMA tests, on whatever device there is: in the emulated machine or on a machine with a real one.
+# The RDMA tests, on the device of the emulated machine or on a real one.
 #   BUILT   folder of the programs     ROOT   the repository     OUT   where reports go
 #   DEVICE  the device's name          SCALE  how much slower than hardware it is
 #   TESTS   the provider's own test program
@@ -55,7 +55,7 @@ DAT_PLUGINS=$(mktemp --suffix .toml)
 printf '[provider.ibverbs0]\nlibrary = "%s"\nparams = { device = "%s" }\n' \
     "$BUILT/libdat_ibverbs.so" "$DEVICE" > "$DAT_PLUGINS"
 
-# Waits until somebody listens on an RDMA CM port.
+# Waits until a process listens on an RDMA CM port.
 listening() {
     for _ in $(seq 100); do
         rdma resource show cm_id | grep -q "state LISTEN.*:$1 " && return

@@ -55,7 +55,7 @@ impl Ia {
         self.handle.get().map_or(NULL, |handle| handle.0 as Handle)
     }
 
-    /// Makes a handle for an object of this IA. Without room for one the engine's object ends too: nobody could free it.
+    /// Makes a handle for an object of this IA. Without room for one the engine's object ends too, because no call could free it.
     pub fn adopt<T: Child>(&self, id: ObjectId, object: T) -> Outcome<Handle> {
         let handle = handle::insert(id, self.provider, object).map_err(|object| {
             object.end();

@@ -27,7 +27,7 @@ fn lines_of_dat_conf_open_what_they_name() {
     for expected in ["plain=0", "tuned=0", "renamed=0", "*plain", "*tuned", "*renamed", "*wrong", "*ofa-v2"] {
         assert!(output.lines().any(|line| line == expected), "{expected}: {output}");
     }
-    // Not a line of that file: unknown, whatever else is configured.
+    // Not in that file, so it is unknown.
     for unknown in ["broken", "old", "shm0"] {
         assert!(output.contains(&format!("{unknown}=800a0064")), "{unknown}: {output}");
         assert!(!output.contains(&format!("*{unknown}")), "{unknown}: {output}");

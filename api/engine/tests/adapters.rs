@@ -80,7 +80,7 @@ fn an_abrupt_close_closes_the_device_whatever_handles_are_left() {
     assert_eq!([a.conn(), b.conn()], [ConnectionKind::Established; 2]);
     let srq =
         a.ia.srq_create(&a.pz, &SrqAttr { max_recv_dtos: 4, max_recv_iov: 1, low_watermark: 0 }).unwrap();
-    // One that is slept on, too: its descriptors are kept with the handle.
+    // Also an object that a thread waits on: its descriptors are kept with the handle.
     assert!(a.dto.arm().unwrap());
     let freed = a.ia.evd_create(4, EvdFlags::DTO).unwrap();
     freed.free().unwrap();
@@ -265,7 +265,7 @@ fn an_abrupt_close_ends_every_object_in_every_state() {
     let _spent = ia.rsp_create(7214, Some(&passive.ep), &passive.conn).unwrap();
     asks_too.connect(7214);
     passive.request();
-    // A connect nobody answers, and receives and sends outstanding.
+    // An unanswered connect, with receives and sends outstanding.
     let active = b.another();
     active.connect(7211);
     b.ep.post_recv(&[b.lmr.triplet(0, 8)], 1, CompletionFlags::empty()).unwrap();
@@ -366,7 +366,7 @@ fn regions_are_refused_for_what_is_wrong_with_them() {
 fn shared_page(file: &rustix::fd::OwnedFd) -> Memory {
     use rustix::mm::{MapFlags, ProtFlags, mmap};
     let rights = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: a new mapping of a file nobody shortens; it stays for the life of the process.
+    // SAFETY: a new mapping of a file that is never shortened; it stays for the life of the process.
     let at = unsafe { mmap(std::ptr::null_mut(), 4096, rights, MapFlags::SHARED, file, 0) }.unwrap();
     // SAFETY: mapped for good just now, and used through `Memory` only.
     unsafe { Memory::foreign(at as u64, 4096, None) }

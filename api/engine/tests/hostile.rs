@@ -261,7 +261,7 @@ fn work_completed_twice_or_never_posted_breaks_the_connection() {
         let world = World::connected(lie);
         world.send(7);
         assert_eq!(world.dto(), (7, expected), "{lie}");
-        // Whoever looks at the dispatcher next meets the second completion.
+        // The next poll of the dispatcher meets the second completion.
         let _ = world.dto.dequeue();
         assert_eq!(world.conn(), ConnectionKind::Broken, "{lie}");
         world.is_quiet();

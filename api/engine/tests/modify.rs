@@ -120,7 +120,7 @@ fn every_parameter_in_every_state() {
             assert_eq!(outcome(mask), expect(unconnected), "{mask:?} in {state}");
         }
         assert_eq!(outcome(EpMask::SRQ_SOFT_HW), Ok(()), "{state}");
-        // One that is allowed and one that is not: neither.
+        // An allowed and a refused attribute in one call: neither changes.
         assert_eq!(outcome(EpMask::SRQ_SOFT_HW | EpMask::EP_STATE), Err(ReturnType::InvalidParameter));
         assert_eq!(ep.state(), *state);
     }

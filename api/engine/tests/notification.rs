@@ -182,7 +182,7 @@ fn an_agent_is_called_once_for_each_time_it_is_armed() {
     assert_eq!(cno.query().unwrap().proxy, CnoProxy::None);
     evd.post_se(2).unwrap();
     assert!(called.recv_timeout(Duration::from_millis(30)).is_err(), "it was let go");
-    // Armed again it is called again, though nobody consumed the trigger.
+    // Armed again, it is called again, although the trigger was not consumed.
     let (agent, called) = reporter(8);
     cno.modify_agent(Some(agent)).unwrap();
     evd.post_se(3).unwrap();

@@ -31,7 +31,7 @@ fn a_request_that_races_with_the_end_of_its_reserved_service_point_is_delivered_
             a.connect(7501);
         });
         assert_eq!(rsp.free().unwrap_err().kind(), ReturnType::InvalidHandle);
-        // Whoever won, the peer gets its answer and the endpoint is in a state that says which.
+        // In both cases the peer gets its answer, and the endpoint's state shows which call won.
         let deadline = Instant::now() + Duration::from_secs(20);
         let delivered = loop {
             match b.conn.wait(Timeout::from_millis(1), 1) {

@@ -38,7 +38,7 @@ fn a_reserved_service_point_takes_one_request_for_its_endpoint() {
     b.request().0.accept(None, b"").unwrap();
     assert_eq!((a.conn(), b.conn()), (ConnectionKind::Established, ConnectionKind::Established));
     rsp.free().unwrap();
-    // Nobody listens any more.
+    // No service point listens any more.
     let late = a.another();
     late.connect(7001);
     assert_eq!(late.conn(), ConnectionKind::NonPeerRejected);

@@ -61,7 +61,7 @@ struct History {
     slot: u8,
 }
 
-/// No slot: there was no bias owner so far.
+/// No slot: there was no bias owner yet.
 const NO_SLOT: u8 = SLOTS as u8;
 
 // SAFETY: at most one guard exists at a time (see the crate's documentation), so one thread at a time accesses the value.

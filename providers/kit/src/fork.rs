@@ -28,7 +28,7 @@ impl ForkGuard {
             rustix::mm::mmap_anonymous(ptr::null_mut(), PAGE, prot, MapFlags::PRIVATE)?
         };
         let guard = ForkGuard(NonNull::new(page.cast()).ok_or(io::ErrorKind::OutOfMemory)?);
-        // SAFETY: the page mapped above, which nobody else uses.
+        // SAFETY: the page mapped above; no other code uses it.
         unsafe { rustix::mm::madvise(page, PAGE, Advice::LinuxWipeOnFork)? };
         guard.word().store(1, Ordering::Relaxed);
         Ok(guard)

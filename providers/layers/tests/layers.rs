@@ -118,7 +118,7 @@ fn counters_can_be_read_from_outside_and_end_with_the_device() {
 
 #[test]
 fn nobody_counts_in_a_process_without_the_layer() {
-    // Process 1 has no counters of ours; a process that does not exist is told apart.
+    // Process 1 has no counters of ours; a process that does not exist is another error.
     let error = stats::read(1, Duration::from_secs(1)).expect_err("no counters");
     assert!(error.contains("no open device with the layer"), "{error}");
     let error = stats::read(i32::MAX as u32, Duration::from_secs(1)).expect_err("no process");

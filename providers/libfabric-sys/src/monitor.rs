@@ -3,7 +3,7 @@
 //! Where its providers register memory with a device (`verbs`), libfabric keeps registrations, all of them with all remote
 //! rights, and to hear when their memory is unmapped it rewrites the code of `munmap` and others when the first domain
 //! opens, and back when the last one closes, whatever other threads are doing. The process may bring a monitor of its own
-//! instead; with one that does not start nothing is kept.
+//! instead; if that does not start, nothing is kept.
 
 use std::ffi::{c_int, c_void};
 use std::mem::size_of;

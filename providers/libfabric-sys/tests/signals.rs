@@ -1,4 +1,4 @@
-//! Loading libfabric leaves the process's signals alone, whatever the libraries it depends on do.
+//! Loading libfabric leaves the process's signals alone, even if libraries below it change them.
 
 use std::ffi::c_int;
 

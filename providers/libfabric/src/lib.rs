@@ -9,7 +9,7 @@
 //! - **Credit.** A message is sent only when the peer has a receive for it. So no message waits inside the fabric, where it
 //!   would block all others. A send completes when the peer reports that it consumed the message.
 //! - **Shared receives.** A channel draws receives of a shared queue when its peer announces messages.
-//! - **Room.** A message longer than the peer's smallest receive is announced first. So one that is too long fails alone.
+//! - **Room.** A message longer than the peer's smallest receive is announced first. So only a message that is too long fails.
 //! - **Keys.** A peer resolves an application's 32-bit key at its first use; deregistration revokes it. So a forbidden access
 //!   fails with its proper status before it reaches the fabric, whose own check remains.
 //! - **Liveness.** A silent peer is pinged; the connection breaks if it does not answer.

@@ -1,4 +1,4 @@
-//! What strangers do to a device over a real libfabric, and what is left of a port that closed. Without libfabric the
+//! Hostile connections to a device over a real libfabric, and what remains of a closed port. Without libfabric the
 //! tests print that they did not run.
 
 use std::io::{Read, Write};

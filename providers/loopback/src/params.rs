@@ -19,7 +19,7 @@ pub struct Params {
     /// Qualities of service offered besides best effort, as DAT numbers them; they are all the same here.
     pub qos: u32,
     fail: Vec<String>,
-    /// Connects so far.
+    /// Number of connects.
     connects: AtomicU32,
 }
 

@@ -1,5 +1,5 @@
 //! The structures and constants against the C headers of this machine, by a C program made for the purpose. Without
-//! the headers (libibverbs-dev, librdmacm-dev) or a compiler the comparison cannot be made, and says so.
+//! the headers (libibverbs-dev, librdmacm-dev) or a compiler the comparison cannot be made, and the test prints NOT RUN.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -96,7 +96,7 @@ fn a_write_with_an_immediate_value_uses_a_receive_when_its_bytes_are_there() {
             assert_eq!(remote.bytes(16, size as usize), bytes[..size as usize], "{mode}");
             assert_ok(&from.sent(&mut [&mut a, &mut b]), token, size);
         }
-        // One that is refused uses none.
+        // A refused request uses none.
         assert_eq!(to.post_recv(4, &[]), Status::OK);
         let wrong = Remote { rkey: remote.rkey ^ 1, ..remote.remote(0, 0) };
         let seg = [local.seg(0, 8)];

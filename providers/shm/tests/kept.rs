@@ -110,7 +110,7 @@ fn memory_is_used_again_and_nothing_is_left_in_it() {
         let (from, to) = (a.end(1), b.end(2));
         connect_to(&mut a, &mut b, &from, &to, &listener);
         talk(&mut a, &mut b, &from, &to, round);
-        // Messages nobody takes stay in the ring, in both directions.
+        // Unreceived messages stay in the ring, in both directions.
         let (mine, theirs) = (a.area(64), b.area(64));
         for token in 0..10 {
             assert_eq!(from.post_send(token, &[mine.seg(0, 64)]), Status::OK);

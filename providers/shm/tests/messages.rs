@@ -108,7 +108,7 @@ fn through_staging(params: &[(&str, &str)], least: u32) {
 #[test]
 fn messages_out_of_ordinary_memory_arrive_by_way_of_a_staging_area() {
     through_staging(&[], 4097);
-    // So long that the kernel's way is the other one.
+    // Long enough for the copy through the kernel.
     through_staging(&[], 65_536);
     through_staging(&[("cma", "off")], 4097);
     // One piece, so that each waits for the one before.
@@ -196,7 +196,7 @@ fn as_many_messages_as_may_be_under_way_need_no_sender() {
     let (from, to) = (deep(&a, 1), deep(&b, 2));
     connect(&mut a, &mut b, &from, &to);
     let (src, dst) = (a.area(4 * DEPTH as usize), b.area((PLACE as u32 * DEPTH) as usize));
-    // From 4 to 152 bytes, of which the first four say which it is.
+    // From 4 to 152 bytes. The first four are its number.
     let length = |token: u32| 4 * (1 + token % 38);
     for token in 0..DEPTH {
         let at = 4 * u64::from(token);
@@ -341,7 +341,7 @@ fn sleepers_never_miss_a_message() {
         let stop = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|scope| {
             let events = scope.spawn(|| {
-                // The engine's threads, without which nobody who sleeps is served.
+                // The engine's threads, which make progress for sleeping threads.
                 let deadline = std::time::Instant::now() + LIMIT;
                 while !stop.load(std::sync::atomic::Ordering::Relaxed) && std::time::Instant::now() < deadline
                 {

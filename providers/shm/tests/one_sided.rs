@@ -126,7 +126,7 @@ fn silent_writes_and_reads_without_end_and_a_message_among_them() {
         assert_eq!(local.bytes(0, 8), token.to_ne_bytes());
         assert_eq!(from.send.poll(&mut out), 0);
     }
-    // One that is told of tells of those before it; nothing is left to be told then.
+    // A signalled completion covers those before it; no completion is left then.
     one(WRITE, PostFlag::NONE, 1000);
     from.channel.settle();
     assert_eq!(from.send.poll(&mut out), 1);

@@ -78,7 +78,7 @@ impl Drop for Peer {
 /// The other process: accepts one connection and echoes, or offers memory, until the parent ends it.
 fn peer(mode: &str, params: &[String]) {
     let params: Vec<(&str, &str)> = params.iter().map(|param| param.split_once('=').unwrap()).collect();
-    // Where to listen is told beside the provider's parameters; 0 is anywhere.
+    // The port to listen at; 0: any.
     let (listen, params): (Vec<_>, Vec<_>) = params.into_iter().partition(|(key, _)| *key == "listen");
     let port = listen.first().map_or(0, |(_, port)| port.parse().unwrap());
     let mut host = Host::open(&params);

@@ -32,7 +32,7 @@ fn all_agree(first: u64, count: u64, subjects: &[Subject], arguments: &str) {
     });
     let rate = tally.programs as f64 / start.elapsed().as_secs_f64() * 60.0;
     println!("{} programs, {} steps, {rate:.0} programs a minute", tally.programs, tally.steps);
-    // Both have everything; elsewhere what is refused is told.
+    // Both have everything; for other providers the refused features are printed.
     assert!(tally.refused.is_empty(), "refused: {:?}", tally.refused);
     // A generator that gets nowhere would agree with everything.
     for kind in [

@@ -3,7 +3,7 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Has room for so many more descriptors, in this process and in those it starts, up to the hard limit. Where that is
+/// Makes room for this number of descriptors, in this process and its children, up to the hard limit. Where that is
 /// lower the test cannot run, and the result reports it.
 pub fn descriptors(more: usize, test: &str) -> bool {
     let open = std::fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count());

@@ -110,7 +110,7 @@ fn open_once() -> Result<()> {
     Ok(())
 }
 
-/// Forks twice: once a child that tries every call, once one that drops everything. Tells what the child saw, and that
+/// Forks twice: once a child that tries every call, once one that drops everything. Prints what the child saw, and that
 /// the parent's connection still works.
 fn run_fork(parameters: &str, port: u64) -> Result<()> {
     follow_input(|_| ());

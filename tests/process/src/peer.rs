@@ -49,7 +49,7 @@ impl Peer {
         let (send, lines) = channel();
         thread::spawn(move || {
             for line in output.lines().map_while(Result::ok) {
-                // Nobody listens when the test is over.
+                // No process listens when the test is over.
                 let _ = send.send(line);
             }
         });

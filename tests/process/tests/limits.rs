@@ -38,7 +38,7 @@ fn more_than_the_queue_holds() {
     let ia = open(&domain.to_string()).unwrap();
     let attr = EpAttr { max_recv_dtos: 4, max_request_dtos: 4, ..EpAttr::default() };
     let mut link = Link::with(&ia, attr).unwrap();
-    // Nobody receives these.
+    // No process receives these.
     link.connect(port, server::DEAF).unwrap();
     for _ in 0..4 {
         send(&link).unwrap();
@@ -131,7 +131,7 @@ fn arguments_that_cannot_be() {
             link.ep.reset().unwrap();
         }
     }
-    // Nobody listens there.
+    // No process listens there.
     link.ep.connect(here, 999_999).timeout(LONG).start().unwrap();
     assert_eq!(link.connection(LONG), Some(ConnectionKind::NonPeerRejected));
     let unknown = open(&format!("{domain}, speed = \"light\"")).unwrap_err();

@@ -54,7 +54,7 @@ fn a_thousand_connections() {
     // build unoptimised.
     assert!(median < Duration::from_millis(30), "median {median:?}");
 
-    // Polls cost in proportion to the connections at work. The bound only catches one that looks at all of them.
+    // Polls cost in proportion to the connections at work. The bound only catches a poll that looks at all of them.
     let crowded = poll_cost(&warm, &completions, &region);
     println!(
         "poll of the dispatcher: {crowded:.1?} ns with {COUNT} idle connections, {lonely:.1?} ns with none"

@@ -66,7 +66,7 @@ fn copy_of_c(folder: &Path) -> Result<PathBuf> {
     let root = root().canonicalize()?;
     let copy = folder.join("copied");
     Run::new("cp").args([Path::new("-r"), &root.join("examples/provider_c"), &copy]).run()?;
-    // Whoever built in the tree left a library there, which is no reason not to build.
+    // A library that was built in the tree before must not be used.
     Run::new("make").args([Path::new("-C"), &copy, Path::new("clean")]).run()?;
     let include = format!("INCLUDE={}", root.join("include").display());
     let make = Run::new("make").args([Path::new("-C"), &copy]);

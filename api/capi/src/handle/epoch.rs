@@ -83,7 +83,7 @@ pub fn retire(object: Box<dyn Any + Send>) {
     match inside() {
         Some(readers) if readers.is_empty() => drop(object),
         Some(readers) => GRAVES.lock().push(Grave { object, readers }),
-        // Nobody can say who is inside: it is kept for good rather than dropped under a reader.
+        // No thread can tell which readers are inside. The object is kept for good, so that no reader loses it.
         None => std::mem::forget(object),
     }
     collect();

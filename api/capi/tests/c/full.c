@@ -1,7 +1,7 @@
 /* No handle is left. The object that got none is gone, so its IA still closes in order. */
 #include "common.h"
 
-/* As many as the library has cells for. */
+/* The number of cells that the library has. */
 enum { CELLS = 1 << 20 };
 
 static DAT_PZ_HANDLE zones[CELLS];

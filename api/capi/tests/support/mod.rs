@@ -53,7 +53,7 @@ impl Kit {
     pub fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
         command.env("LD_LIBRARY_PATH", self.path());
-        // What whoever runs the tests has set for uDAPL programs of their own.
+        // Settings of the user for other uDAPL programs.
         for variable in ["DAT_OVERRIDE", "DAT_PLUGINS", "DAT_PLUGIN_PATH", "DAT_LOG", "RUST_LOG"] {
             command.env_remove(variable);
         }

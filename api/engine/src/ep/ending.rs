@@ -6,7 +6,7 @@ use dat_types::{BreakReason, ConnectionKind};
 pub(super) struct Ending {
     /// The event that reports it; `None`: no event does.
     pub(super) kind: Option<ConnectionKind>,
-    /// Why it breaks, if more is known than that the provider says so.
+    /// Why it breaks, if the reason is known.
     pub(super) reason: Option<BreakReason>,
     /// The consumer asked for it just now.
     pub(super) asked: bool,

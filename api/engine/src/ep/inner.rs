@@ -68,7 +68,7 @@ pub(super) struct Control {
     pub(super) sources: [Option<(Evd, u64)>; 2],
     /// The provider still holds buffers and reports when the channel has stopped. The end to report then.
     pub(super) stopping: Option<Ending>,
-    /// The consumer was told that the connection is up. Its end has a place on the dispatcher.
+    /// The consumer got the event that the connection is up. Its end has a place on the dispatcher.
     pub(super) told_up: bool,
 }
 

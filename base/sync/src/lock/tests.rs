@@ -31,7 +31,7 @@ fn make_owner<T>(lock: &Lock<T>) {
     }
 }
 
-/// Whether bias owners exist here. A test that cannot run without them says so.
+/// Whether bias owners exist here. A test that needs them prints NOT RUN otherwise.
 fn has_membarrier() -> bool {
     let available = barrier::available();
     if !available {

@@ -46,7 +46,7 @@ pub fn row(link: &mut Link, row: &Row, perf: &Perf, peer_cpu: Option<usize>) -> 
         };
         samples.push(Sample { place, nanos });
         before = after;
-        // Operations are slow: the samples so far must suffice.
+        // Operations are slow: the samples taken must suffice.
         if start.elapsed() > perf.side.timeout {
             break;
         }

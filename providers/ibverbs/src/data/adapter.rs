@@ -72,7 +72,7 @@ pub(crate) struct AdapterParts {
     pub(crate) address: SocketAddr,
 }
 
-/// What the kernel says of the device. One that it does not list is none.
+/// The kernel's attributes of the device. A device that it does not list does not exist.
 fn is_iwarp(name: &str) -> bool {
     const RNIC: &str = "4:";
     let node = std::fs::read_to_string(format!("/sys/class/infiniband/{name}/node_type"));

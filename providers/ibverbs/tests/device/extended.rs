@@ -12,7 +12,7 @@ use crate::setup::*;
 
 const DONE: CompletionStatus = CompletionStatus::SUCCESS;
 
-/// Whether the device has it; said, so that a run shows what it did not test.
+/// Whether the device has it. It is printed, so that a run shows what it did not test.
 fn has(pair: &Pair, cap: Caps) -> bool {
     let there = pair.a.device.attr().caps.contains(cap);
     if !there {

@@ -120,7 +120,7 @@ fn a_thousand_connections_leave_nothing_behind() {
 /// Set in a process that is to be killed: the port to connect to.
 const VICTIM: &str = "DAT_TEST_IBVERBS_VICTIM";
 
-/// Connects to the parent, posts receives, says so, and waits to be killed.
+/// Connects to the parent, posts receives, reports that, and waits to be killed.
 fn victim(port: u64) -> ! {
     let device = device(&[]);
     let events = Events::of(&device);

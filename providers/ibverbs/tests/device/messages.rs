@@ -82,7 +82,7 @@ fn a_silent_success_is_told_when_asked_for() {
             assert_eq!(b.received().token, i);
             a.channel.settle();
         }
-        // The first may be told of by itself, or with the second.
+        // The first may complete alone, or with the second.
         let (mut token, ..) = a.sent();
         if token == round * 2 {
             token = a.sent().0;

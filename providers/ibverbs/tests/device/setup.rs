@@ -258,7 +258,7 @@ impl Pair {
 /// Connects two channels.
 pub fn connect(a: &Side, at_a: &Events, b: &Side, at_b: &Events, port: u64) {
     a.connect_to(port, b"hello").expect("connecting begins");
-    // Both adapters' events are taken in turn, since both ends make progress there.
+    // Takes events of both adapters, because both ends make progress there.
     let asked = wait("a request", || {
         at_a.poll();
         at_b.poll();

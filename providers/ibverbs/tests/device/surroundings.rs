@@ -58,7 +58,7 @@ fn memory_of_other_devices_is_registered_where_the_driver_can() {
     }
 }
 
-/// A page of sealed shared memory, of which a dma-buf can be made.
+/// A page of sealed shared memory that can become a dma-buf.
 fn memfd() -> OwnedFd {
     use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
     let fd = memfd_create("page", MemfdFlags::ALLOW_SEALING).expect("shared memory");
@@ -83,7 +83,7 @@ fn udmabuf(page: &OwnedFd) -> std::io::Result<OwnedFd> {
     if fd < 0 {
         return Err(std::io::Error::last_os_error());
     }
-    // SAFETY: a new descriptor, nobody else's.
+    // SAFETY: a new descriptor; no other code has it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

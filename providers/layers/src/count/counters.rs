@@ -21,7 +21,7 @@ const KINDS: [Kind; 11] = [
     Kind::Request(Opcode::CMP_SWAP),
     Kind::Bind,
     Kind::Recv,
-    // Whatever an engine newer than this layer may post.
+    // Operations that a newer engine may post.
     Kind::Request(Opcode(u16::MAX)),
 ];
 const RECV: usize = 9;

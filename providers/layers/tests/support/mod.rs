@@ -170,7 +170,7 @@ pub fn readable(fd: BorrowedFd<'_>, time: Duration) -> bool {
     poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&time)).expect("polls") == 1
 }
 
-/// Runs `f` and gives what it said under this target, a line each, without times.
+/// Runs `f` and returns what it logged under this target, one line each, without times.
 pub fn collect(target: &'static str, f: impl FnOnce()) -> Vec<String> {
     let lines = Arc::new(Mutex::new(Vec::new()));
     let collector = Collector { target, lines: lines.clone(), spans: AtomicU64::new(1) };

@@ -256,7 +256,7 @@ mod tests {
     use super::*;
     use crate::testing::{channel, device};
 
-    /// A peer that revokes keys nobody used, and reads no answers, costs a bounded amount of memory.
+    /// A peer that revokes unused keys and reads no answers costs a bounded amount of memory.
     #[test]
     fn revocations_of_unknown_keys_are_bounded() {
         let Some(device) = device(&[("fabric", "tcp"), ("address", "127.0.0.1")]) else { return };

@@ -20,7 +20,7 @@ use crate::wire::count::reached;
 const FIRST_SHARE: u32 = 4;
 
 impl ChannelInner {
-    /// The peer's receives come from a shared queue: requests as many as there are messages to send, once the receives
+    /// The peer's receives come from a shared queue: requests one for each message to send, once the receives
     /// requested before are used.
     pub fn request_receives(&self, st: &mut State) {
         if !reached(st.sent, st.requested) {

@@ -113,7 +113,7 @@ impl Wake {
         }
     }
 
-    /// Whether the event thread looks every millisecond, whatever else wakes it.
+    /// Whether the event thread looks at least every millisecond.
     pub fn always_ticks(&self) -> bool {
         self.always_tick.load(Ordering::Relaxed)
     }

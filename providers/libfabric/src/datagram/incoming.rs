@@ -257,7 +257,7 @@ mod tests {
     }
 
     /// Requests that cannot be accepted, each from another made-up address, leave the address table nearly empty and few
-    /// refusals behind: nobody can fill the table, or have this device connect to any host as often as it likes.
+    /// refusals behind: no sender can fill the table, or make this device connect to any host without limit.
     #[test]
     fn made_up_addresses_do_not_enter_the_table() {
         let Some((device, _port)) = listening() else { return };

@@ -38,12 +38,12 @@ pub struct Lookup {
     next: Instant,
 }
 
-/// The result of a lookup so far.
+/// The present result of a lookup.
 #[derive(Debug)]
 pub enum Outcome {
     Pending,
     Found(Answer),
-    /// No server there, or one that does not answer.
+    /// No server there, or no answer from it.
     Failed(Errno),
 }
 

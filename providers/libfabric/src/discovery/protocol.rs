@@ -68,7 +68,7 @@ impl Answer {
     }
 }
 
-/// What the bytes of an answer so far are.
+/// What the received bytes of an answer are.
 #[derive(Debug)]
 pub enum Partial {
     /// The start of an answer.

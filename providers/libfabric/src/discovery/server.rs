@@ -115,7 +115,7 @@ impl Server {
     fn take(&self, state: &mut State, port: u16) {
         let State { open, clients, retry_accept } = state;
         let Some((socket, _)) = open.get(&port) else { return };
-        // As many as are listened to: who floods the port does not keep the event thread here.
+        // At most the length of the queue, so that a flood does not keep the event thread here.
         for _ in 0..MAX_CLIENTS {
             let socket = match socket.accept() {
                 Ok((socket, _)) => socket,

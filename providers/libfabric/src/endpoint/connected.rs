@@ -38,7 +38,7 @@ impl ConnectedEndpoints {
     /// Shuts an endpoint down, so that it touches no memory, and keeps it for [`ConnectedEndpoints::close_dead`].
     pub fn shut_down(&self, ep: *mut fid_ep) {
         self.channels.lock().remove(&(ep as usize));
-        // SAFETY: the endpoint is open until `close_dead`. One that was never connected answers with an error.
+        // SAFETY: the endpoint is open until `close_dead`. An endpoint that was never connected answers with an error.
         unsafe { fi_shutdown(ep, 0) };
         self.dead.lock().push(Dead(ep));
     }

@@ -1,4 +1,4 @@
-//! Limits, injected failures, parameters, and nonsense.
+//! Limits, injected failures, parameters, and invalid input.
 
 use std::sync::Arc;
 

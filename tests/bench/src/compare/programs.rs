@@ -81,7 +81,7 @@ pub(crate) fn pair(
         false => Err(format!("{} does not listen", server.get_program().to_string_lossy())),
     };
     if printed.is_err() {
-        // Nobody will come any more.
+        // No program will connect any more.
         let _ = serving.kill();
     }
     end(&mut serving, Duration::from_secs(5));

@@ -127,7 +127,7 @@ impl Sleeper {
         let region = pz.region(16, Privileges::ALL).map_err(text)?;
         let connections = ia.evd_of(8, EvdFlags::CONNECTION | EvdFlags::CR).map_err(text)?;
         let completions = ia.evd_of(64, EvdFlags::DTO).map_err(text)?;
-        // Nobody is to be woken because a message has gone.
+        // A sent message must wake no thread.
         let sends = ia.evd_of(64, EvdFlags::DTO).map_err(text)?;
         let ep = ia.ep(&pz).connect_evd(&connections).recv_evd(&completions).request_evd(&sends);
         let ep = ep.max_recvs(4).max_requests(4).create().map_err(text)?;

@@ -15,7 +15,7 @@ pub(crate) trait Layer {
     fn post_sends(&mut self);
     fn take_recvs(&mut self);
     fn take_sends(&mut self);
-    /// As many polls as messages, that find nothing.
+    /// Polls that find nothing; their number is that of the messages.
     fn poll_nothing(&mut self);
     /// One poll of an end that has nothing to find.
     #[allow(dead_code, reason = "not every program that measures layers needs it")]

@@ -112,7 +112,7 @@ unsafe extern "C" fn bind_passive(passive: *mut fid, to: *mut fid, _flags: u64) 
 }
 
 unsafe extern "C" fn close_request(request: *mut fid) -> c_int {
-    // SAFETY: made by `connect`; the lock is held or nobody else knows of it.
+    // SAFETY: made by `connect`; the lock is held, or no other code knows it.
     unsafe {
         let request = Box::from_raw(request.cast::<Request>());
         if let Some(from) = request.from.as_mut() {
@@ -129,7 +129,7 @@ unsafe extern "C" fn option(
     value: *mut c_void,
     len: *mut usize,
 ) -> c_int {
-    // SAFETY: the caller's pointers, with as much room as is said.
+    // SAFETY: the caller's pointers, with the given room.
     unsafe {
         if (level, name) != (FI_OPT_ENDPOINT, FI_OPT_CM_DATA_SIZE) || *len < size_of::<usize>() {
             return -libc::ENOSYS;
@@ -141,7 +141,7 @@ unsafe extern "C" fn option(
 }
 
 unsafe extern "C" fn name(of: *mut fid, out: *mut c_void, len: *mut usize) -> c_int {
-    // SAFETY: an endpoint or a listener; room of the length that is said.
+    // SAFETY: an endpoint or a listener; room of the given length.
     unsafe {
         let port = match (*of).fclass {
             class::PASSIVE => (*of.cast::<Passive>()).port,
@@ -172,7 +172,7 @@ unsafe extern "C" fn listen(passive: *mut fid_pep) -> c_int {
 unsafe fn bytes(data: *const c_void, len: usize) -> Option<Vec<u8>> {
     match len {
         _ if data.is_null() => Some(Vec::new()),
-        // SAFETY: the callers': so many bytes.
+        // SAFETY: the callers': `len` bytes.
         0..=DATA => Some(unsafe { std::slice::from_raw_parts(data.cast::<u8>(), len) }.to_vec()),
         _ => None,
     }
@@ -227,7 +227,7 @@ unsafe extern "C" fn reject(
     len: usize,
 ) -> c_int {
     let _locked = lock();
-    // SAFETY: a request nobody has answered, with as much data as is said.
+    // SAFETY: an unanswered request, with data of the given length.
     unsafe {
         let Some(data) = bytes(data, len) else { return -libc::EINVAL };
         refuse(request, data);
@@ -237,7 +237,7 @@ unsafe extern "C" fn reject(
 
 /// Notifies the requester, if it is there. The lock is held.
 unsafe fn refuse(request: *mut fid, data: Vec<u8>) {
-    // SAFETY: the callers': a request nobody has answered.
+    // SAFETY: the callers': an unanswered request.
     unsafe {
         let from = (*request.cast::<Request>()).from;
         close_request(request);

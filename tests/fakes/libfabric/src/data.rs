@@ -85,7 +85,7 @@ pub unsafe extern "C" fn open_endpoint(
     out: *mut *mut fid_ep,
     context: *mut c_void,
 ) -> c_int {
-    // SAFETY: an entry of this library's, and the caller's pointer. Its handle is a request nobody has answered, if any.
+    // SAFETY: an entry of this library's, and the caller's pointer. Its handle is an unanswered request, if any.
     unsafe {
         let base = fid_ep {
             fid: head(class::ENDPOINT, context, &ENDPOINT_FID),
@@ -131,7 +131,7 @@ pub unsafe extern "C" fn open_endpoint(
 
 unsafe extern "C" fn close(ep: *mut fid) -> c_int {
     let mut world = lock();
-    // SAFETY: made above; nobody refers to it afterwards.
+    // SAFETY: made above; no pointer to it is left.
     unsafe {
         let mut it = Box::from_raw(ep.cast::<Endpoint>());
         it.hang_up();

@@ -94,7 +94,7 @@ unsafe extern "C" fn fi_getinfo(
 
 /// What `tcp` offers, mostly.
 unsafe fn fill(info: &mut fi_info) {
-    // SAFETY: a new one, with all attributes; strings and addresses are the C library's, who frees them.
+    // SAFETY: a new one, with all attributes; strings and addresses come from the C library, which frees them.
     unsafe {
         let (tx, rx) = (&mut *info.tx_attr, &mut *info.rx_attr);
         let (ep, domain) = (&mut *info.ep_attr, &mut *info.domain_attr);
@@ -222,7 +222,7 @@ unsafe fn bytes(from: *const c_void, len: usize) -> *mut c_void {
     if from.is_null() {
         return null_mut();
     }
-    // SAFETY: the callers': so many bytes.
+    // SAFETY: the callers': `len` bytes.
     unsafe {
         let made = libc::malloc(len.max(1));
         assert!(!made.is_null(), "out of memory");

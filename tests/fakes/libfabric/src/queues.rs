@@ -130,7 +130,7 @@ unsafe fn descriptor(fd: c_int, command: c_int, arg: *mut c_void) -> c_int {
 
 unsafe extern "C" fn read(queue: *mut fid_cq, out: *mut c_void, count: usize) -> ssize_t {
     let world = lock();
-    // SAFETY: the queue lives; there is room for so many entries of its format, the shorter of which begins the longer.
+    // SAFETY: the queue lives; there is room for `count` entries of its format. The short format is the start of the long one.
     let taken = unsafe {
         let queue = &mut *queue.cast::<Completions>();
         let size = match queue.format {
@@ -222,7 +222,7 @@ impl Events {
         let mut requests = Vec::new();
         self.events.retain(|event| {
             if event.of == of {
-                // SAFETY: null or of this library's making, and nobody was told.
+                // SAFETY: null or made by this library, and not yet reported.
                 unsafe {
                     requests.extend(event.info.as_ref().map(|info| info.handle));
                     fi_freeinfo(event.info);
@@ -259,7 +259,7 @@ pub unsafe extern "C" fn open_events(
 }
 
 unsafe extern "C" fn close_events(queue: *mut fid) -> c_int {
-    // SAFETY: made above; whatever it told of is gone.
+    // SAFETY: made above; the objects of its events are gone.
     unsafe {
         let queue = Box::from_raw(queue.cast::<Events>());
         libc::close(queue.bell.fd);
@@ -281,7 +281,7 @@ unsafe extern "C" fn read_event(
     _flags: u64,
 ) -> ssize_t {
     let _locked = lock();
-    // SAFETY: the queue lives; there are so many bytes of room.
+    // SAFETY: the queue lives; there is room of the given length.
     unsafe {
         let queue = &mut *queue.cast::<Events>();
         let Some(event) = queue.events.pop_front_if(|event| event.error == 0) else {
@@ -325,7 +325,7 @@ pub unsafe extern "C" fn try_wait(_fabric: *mut fid_fabric, queues: *mut *mut fi
     let _locked = lock();
     let mut quiet = true;
     for at in 0..count.max(0) as usize {
-        // SAFETY: so many open queues, of either kind.
+        // SAFETY: `count` open queues, of either kind.
         quiet &= unsafe {
             let queue = *queues.add(at);
             match (*queue).fclass {

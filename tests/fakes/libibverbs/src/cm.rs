@@ -81,7 +81,7 @@ fn new_id(channel: *mut rdma_event_channel, user: *mut c_void, ps: c_int) -> *mu
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
     let mut world = lock();
-    // SAFETY: made above; nobody refers to it afterwards.
+    // SAFETY: made above; no pointer to it is left.
     unsafe {
         let id = id.cast::<Id>();
         if (*id).listens != 0 {

@@ -375,7 +375,7 @@ unsafe fn complete(
             dlid_path_bits: 0,
         };
         if status == IBV_WC_WR_FLUSH_ERR && !flush_delay().is_zero() {
-            // Not reported on the channel: who waits for it looks again.
+            // Not reported on the channel: a waiting thread looks again.
             queue.late.push_back((Instant::now() + flush_delay(), completion));
             return;
         }

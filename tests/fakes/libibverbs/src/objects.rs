@@ -154,7 +154,7 @@ unsafe extern "C" fn ibv_query_gid(
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_get_async_event(context: *mut ibv_context, _event: *mut ibv_async_event) -> c_int {
-    // There never is one: this says so, or blocks, as the descriptor does.
+    // There never is one: this returns an error or blocks, as the descriptor does.
     // SAFETY: an open context.
     unsafe { take((*context).async_fd) };
     fail(libc::EAGAIN)

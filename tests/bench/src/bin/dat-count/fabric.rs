@@ -114,7 +114,7 @@ impl World {
         let mut listener = null_mut();
         let mut address = [0u8; 128];
         let mut len = address.len();
-        // SAFETY: the caller's open objects, and those made here; room of the length that is said.
+        // SAFETY: the caller's open objects, and those made here; room of the given length.
         unsafe {
             done(fi_passive_ep(self.fabric, info, &mut listener, null_mut()));
             done(fi_bind(listener.cast(), self.events.cast(), 0));
@@ -139,7 +139,7 @@ impl World {
         loop {
             assert!(Instant::now() < deadline, "event {wanted} did not come within 10 s");
             let len = size_of::<fi_eq_cm_entry>();
-            // SAFETY: an open queue, room of the length that is said; the entry is filled when it says so.
+            // SAFETY: an open queue and room of the given length; the entry is filled if the call succeeds.
             unsafe {
                 match fi_eq_read(self.events, &mut kind, out.as_mut_ptr().cast(), len, 0) {
                     n if n == len as isize => {
