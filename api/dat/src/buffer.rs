@@ -7,13 +7,13 @@ use dat_types::Result;
 
 use crate::Pz;
 
-/// Registered memory that only its owner can reach: no peer has a right to it, and while an operation uses it, it is
-/// inside the endpoint.
+/// Registered memory that only its owner can reach. No peer has a right to it. While an operation uses it, the endpoint
+/// owns it.
 ///
 /// ```compile_fail,E0382
 /// # fn example(ep: &dat::Ep, mut buffer: dat::Buffer) -> dat::Result<()> {
 /// ep.send(buffer, ..)?;
-/// buffer[0] = 1; // it is the endpoint's now
+/// buffer[0] = 1; // the endpoint owns it now
 /// # Ok(()) }
 /// ```
 #[derive(Debug)]

@@ -1,6 +1,5 @@
-//! The root of a plugin in C: a function that returns one table of tables. There is no layout to compare as for Rust,
-//! so everything that can be checked of a C table is: sizes, that no entry is null, and the version that was noted in
-//! the file.
+//! The root of a plugin in C: a function that returns one table of tables. A C plugin has no layout to compare, unlike
+//! one in Rust. So each table is checked: its size, that no entry is null, and the version that the file notes.
 
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -28,13 +27,13 @@ macro_rules! ops {
 }
 ops!(ProviderOps, DeviceOps, ChannelOps, QueueOps, SrqOps, ListenerOps, ProbeOps);
 
-/// The bytes of the module of interface 1.1, the first there were plugins in C for. It never changes.
+/// The size of the module of interface 1.1, the first with plugins in C. It never changes.
 const FIRST_MODULE: usize = 120;
 
 /// The longest of a module's texts.
 const MOST_TEXT: usize = 1024;
 
-/// Gets at the tables of a library, which is never unloaded afterwards.
+/// Reads the tables of a library. The library is never unloaded.
 pub(super) fn load(
     library: libloading::os::unix::Library,
     inspection: &Inspection,
