@@ -38,8 +38,11 @@ impl Drop for Inner {
 }
 
 /// What happened.
+// The tag is a word of its own: in the place of a `ConnectionKind` it would put the fields of a completion off their
+// alignment, and each move of an event would read across the stores before it.
 #[derive(Debug)]
 #[non_exhaustive]
+#[repr(u64)]
 pub enum Event {
     /// A posted operation is done; a buffer that was posted comes back with [`crate::Ep::reclaim`].
     Completion(DtoCompletion),
@@ -227,6 +230,8 @@ impl Evd {
         &self.0.engine
     }
 
+    /// Cold, so that [`Evd::poll`] stays small enough to be inlined.
+    #[cold]
     fn event(&self, data: EventData) -> Result<Option<Event>> {
         Ok(Some(match data {
             EventData::Dto(completion) => Event::Completion(completion),

@@ -1,8 +1,8 @@
 //! Buffers inside an endpoint or shared receive queue while operations use them.
 
 use dat_plugin::host::ForkGuard;
+use dat_sync::Lock;
 use dat_types::Result;
-use parking_lot::Mutex;
 
 use crate::Buffer;
 use crate::refused::Refused;
@@ -17,20 +17,18 @@ const GENERATIONS: u32 = u32::MAX >> 1;
 ///
 /// A completion is only a hint where the buffer is: programs can make one up, or use one twice. A buffer is given back
 /// when the engine says that its post completed.
-#[derive(Debug)]
 pub(crate) struct InFlight<N> {
-    slots: Mutex<Slots<N>>,
+    /// Biased, as the locks of endpoint and dispatcher: one thread mostly posts and reclaims.
+    slots: Lock<Slots<N>>,
     fork: ForkGuard,
 }
 
 /// A slot for each operation that can be outstanding, so that posting never allocates.
-#[derive(Debug)]
 struct Slots<N> {
     slots: Vec<Slot<N>>,
     free: Vec<u32>,
 }
 
-#[derive(Debug)]
 struct Slot<N> {
     /// Goes up with each use.
     generation: u32,
@@ -42,29 +40,33 @@ impl<N: Copy> InFlight<N> {
         // Completions that are queued but not reclaimed keep their slot: twice the room.
         let capacity = outstanding * 2;
         let slots = Slots { slots: Vec::with_capacity(capacity), free: Vec::with_capacity(capacity) };
-        InFlight { slots: Mutex::new(slots), fork: ForkGuard::new() }
+        InFlight { slots: Lock::new(slots), fork: ForkGuard::new() }
     }
 
     /// Posts a buffer with the cookie it goes by. The lock is held meanwhile: another thread may take the completion
     /// before the post returns, and has to find the buffer.
+    #[inline]
     pub(crate) fn post(
         &self,
         buffer: Buffer,
         post: impl FnOnce(&Buffer, u64) -> Result<N>,
     ) -> std::result::Result<(), Refused> {
         if self.fork.forked() {
-            // The lock may be held by a thread that does not exist here. The engine refuses the post.
-            return match post(&buffer, MARK) {
-                Ok(_) => unreachable!("posts of a forked process are refused"),
-                Err(error) => Err(Refused { error, buffer }),
-            };
+            // The lock may be held by a thread that does not exist here.
+            return Err(Refused { error: dat_engine::forked("dat_ep_post"), buffer });
         }
         let mut slots = self.slots.lock();
-        let (index, generation) = slots.next();
+        let index = match slots.free.pop() {
+            Some(index) => index,
+            None => slots.grow(),
+        };
+        let slot = &mut slots.slots[index as usize];
+        let generation = slot.generation + 1;
         let cookie = MARK | u64::from(generation) << 32 | u64::from(index);
         match post(&buffer, cookie) {
             Ok(number) => {
-                slots.slots[index as usize] = Slot { generation, posted: Some((buffer, number)) };
+                slot.generation = generation;
+                slot.posted = Some((buffer, number));
                 Ok(())
             }
             Err(error) => {
@@ -75,6 +77,7 @@ impl<N: Copy> InFlight<N> {
     }
 
     /// Gives the buffer back that goes by `cookie`, if its post has `completed`.
+    #[inline]
     pub(crate) fn take(&self, cookie: u64, completed: impl FnOnce(N) -> bool) -> Option<Buffer> {
         if cookie & MARK == 0 || self.fork.forked() {
             return None;
@@ -98,12 +101,16 @@ impl<N: Copy> InFlight<N> {
 }
 
 impl<N> Slots<N> {
-    /// A free slot, and the generation of its next use.
-    fn next(&mut self) -> (u32, u32) {
-        let index = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot { generation: 0, posted: None });
-            self.slots.len() as u32 - 1
-        });
-        (index, self.slots[index as usize].generation + 1)
+    /// A slot that was never used.
+    #[cold]
+    fn grow(&mut self) -> u32 {
+        self.slots.push(Slot { generation: 0, posted: None });
+        self.slots.len() as u32 - 1
+    }
+}
+
+impl<N> std::fmt::Debug for InFlight<N> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("InFlight")
     }
 }

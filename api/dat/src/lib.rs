@@ -61,6 +61,8 @@ mod ia;
 mod inflight;
 mod listener;
 mod local;
+#[cfg(doctest)]
+mod misuse;
 mod pz;
 mod refused;
 mod region;

@@ -11,14 +11,15 @@ use crate::Ia;
 #[derive(Debug)]
 pub struct Request {
     engine: dat_engine::Cr,
-    param: CrParam,
+    /// In a box, so that events are small.
+    param: Box<CrParam>,
     decided: bool,
 }
 
 impl Request {
     pub(crate) fn new(ia: &Ia, id: ObjectId) -> Result<Request> {
         let engine = ia.engine.cr(id)?;
-        let param = engine.query()?;
+        let param = Box::new(engine.query()?);
         Ok(Request { engine, param, decided: false })
     }
 

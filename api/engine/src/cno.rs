@@ -7,15 +7,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use dat_plugin::host::ForkGuard;
 use dat_types::{Error, ObjectId, Result, ReturnType, Subtype, Timeout};
 use parking_lot::{Mutex, MutexGuard};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
 use crate::adapter::inner::{Ia, IaInner};
+use crate::adapter::object::{Kind, Life, object};
 use crate::base::agent::Agent;
-use crate::base::context::{Context, object_calls};
 use crate::base::error;
 
 /// A consumer notification object.
@@ -23,17 +22,16 @@ use crate::base::error;
 pub struct Cno(pub(crate) Arc<CnoInner>);
 
 pub(crate) struct CnoInner {
-    id: ObjectId,
-    ia: ObjectId,
-    owner: Weak<IaInner>,
-    fork: ForkGuard,
-    context: Context,
+    /// Ends under the lock of the state.
+    life: Life,
     /// Made for its descriptor.
     for_fd: bool,
     /// Readable while a trigger is pending, or when waiters have to leave.
     fd: OwnedFd,
     state: Mutex<State>,
 }
+
+const KIND: Kind = Kind { handle: Subtype::HandleCno, name: "notification object" };
 
 /// A dispatcher as notification objects know it.
 pub(crate) trait Dispatcher: Send + Sync {
@@ -43,7 +41,6 @@ pub(crate) trait Dispatcher: Send + Sync {
 
 #[derive(Default)]
 struct State {
-    freed: bool,
     /// The dispatcher of the trigger that was not consumed yet.
     pending: Option<ObjectId>,
     agent: Option<Agent>,
@@ -91,11 +88,7 @@ impl Ia {
                 .with_source(source)
         })?;
         let cno = Cno(Arc::new(CnoInner {
-            id: crate::base::id::next_id(),
-            ia: self.inner.id,
-            owner: Arc::downgrade(&self.inner),
-            fork: ForkGuard::new(),
-            context: Context::default(),
+            life: Life::new(KIND, &self.inner),
             for_fd,
             fd,
             state: Mutex::new(State { agent, ..State::default() }),
@@ -106,11 +99,6 @@ impl Ia {
 }
 
 impl Cno {
-    /// Its id.
-    pub fn id(&self) -> ObjectId {
-        self.0.id
-    }
-
     /// `dat_cno_query`.
     pub fn query(&self) -> Result<CnoParam> {
         let state = self.state("dat_cno_query")?;
@@ -119,7 +107,7 @@ impl Cno {
             Some(agent) => CnoProxy::Agent(agent.tag),
             None => CnoProxy::None,
         };
-        Ok(CnoParam { ia: self.0.ia, proxy })
+        Ok(CnoParam { ia: self.0.life.ia, proxy })
     }
 
     /// `dat_cno_modify_agent`: what is called at the next trigger, in place of what was.
@@ -148,7 +136,7 @@ impl Cno {
                 return Err(self.for_its_fd(CALL));
             }
             state.waiters += 1;
-            (state.sent_away, self.0.owner.upgrade())
+            (state.sent_away, self.0.life.owner.upgrade())
         };
         let _waiter = Waiter(&self.0);
         let deadline = timeout.duration().and_then(|duration| start.checked_add(duration));
@@ -158,7 +146,7 @@ impl Cno {
             self.0.look(ia.as_ref());
             {
                 let mut state = self.0.state.lock();
-                if state.freed || state.sent_away != sent_away {
+                if !self.0.life.is_alive() || state.sent_away != sent_away {
                     return Ok(None);
                 }
                 if let Some(evd) = self.0.consume(&mut state) {
@@ -184,10 +172,10 @@ impl Cno {
         drop(self.state(CALL)?);
         if !self.0.for_fd {
             let message =
-                format!("notification object {} was not made for a descriptor; wait on it", self.0.id);
+                format!("notification object {} was not made for a descriptor; wait on it", self.0.life.id);
             return Err(error::state(CALL, Subtype::None, message));
         }
-        self.0.look(self.0.owner.upgrade().as_ref());
+        self.0.look(self.0.life.owner.upgrade().as_ref());
         let mut state = self.state(CALL)?;
         self.0.consume(&mut state).ok_or(EMPTY)
     }
@@ -211,68 +199,56 @@ impl Cno {
             let message = format!(
                 "{} event dispatchers refer to notification object {} and {} threads wait on it",
                 state.evds.len(),
-                self.0.id,
+                self.0.life.id,
                 state.waiters
             );
             return Err(error::state(CALL, Subtype::CnoInUse, message));
         }
-        state.freed = true;
+        self.0.life.end();
         let agent = state.agent.take();
         drop(state);
         drop(agent);
-        if let Some(ia) = self.0.owner.upgrade() {
-            ia.objects.lock().of::<Cno>().remove(&self.0.id);
+        if let Some(ia) = self.0.life.owner.upgrade() {
+            ia.objects.lock().of::<Cno>().remove(&self.0.life.id);
         }
         Ok(())
     }
 
     /// Fails unless alive and of `ia`.
     pub(crate) fn check(&self, call: &'static str, ia: ObjectId) -> Result<()> {
-        drop(self.state(call)?);
-        match self.0.ia == ia {
-            true => Ok(()),
-            false => Err(error::foreign(call, Subtype::HandleCno, "notification object", self.0.id)),
-        }
+        self.0.life.check_of(call, ia)
     }
 
     /// The IA is closing: everybody is sent away.
     pub(crate) fn kill(&self) {
         let mut state = self.0.state.lock();
-        state.freed = true;
+        self.0.life.end();
         state.evds.clear();
         self.0.send_away(state);
     }
 
     fn state(&self, call: &'static str) -> Result<MutexGuard<'_, State>> {
-        if self.0.fork.forked() {
-            return Err(error::forked(call));
-        }
+        // Before the lock: a thread of the parent may have held it when the process forked.
+        self.0.life.check_fork(call)?;
         let state = self.0.state.lock();
-        match state.freed {
-            false => Ok(state),
-            true => Err(error::freed(call, Subtype::HandleCno, "notification object", self.0.id)),
-        }
+        self.0.life.check(call)?;
+        Ok(state)
     }
 
     fn for_its_fd(&self, call: &'static str) -> Error {
         let message =
-            format!("notification object {} was made for its descriptor; poll that instead", self.0.id);
+            format!("notification object {} was made for its descriptor; poll that instead", self.0.life.id);
         error::state(call, Subtype::None, message)
-    }
-
-    fn checked(&self, call: &'static str) -> Result<&Context> {
-        drop(self.state(call)?);
-        Ok(&self.0.context)
     }
 }
 
-object_calls!(Cno, Cno);
+object!(Cno);
 
 impl CnoInner {
     /// A notification arrived on `evd`. May be called under a dispatcher's lock.
     pub(crate) fn raise(&self, evd: ObjectId) {
         let mut state = self.state.lock();
-        if state.freed {
+        if !self.life.is_alive() {
             return;
         }
         if state.pending.is_none() {
@@ -282,7 +258,7 @@ impl CnoInner {
         let agent = state.agent.take();
         drop(state);
         if let Some(agent) = agent
-            && let Some(ia) = self.owner.upgrade()
+            && let Some(ia) = self.life.owner.upgrade()
         {
             ia.progress.call_later(agent, Some(evd));
         }
@@ -296,7 +272,7 @@ impl CnoInner {
     pub(crate) fn detach(&self, evd: ObjectId, freed: bool) {
         let mut state = self.state.lock();
         state.evds.retain(|(known, _)| *known != evd);
-        if freed && state.evds.is_empty() && !state.freed {
+        if freed && state.evds.is_empty() && self.life.is_alive() {
             self.send_away(state);
         }
     }
@@ -305,13 +281,13 @@ impl CnoInner {
     fn send_away(&self, mut state: MutexGuard<'_, State>) {
         state.sent_away = state.sent_away.wrapping_add(1);
         // A descriptor that can never be triggered again tells so by being readable.
-        if state.waiters > 0 || state.freed {
+        if state.waiters > 0 || !self.life.is_alive() {
             self.signal();
         }
         let agent = state.agent.take();
         drop(state);
         if let Some(agent) = agent
-            && let Some(ia) = self.owner.upgrade()
+            && let Some(ia) = self.life.owner.upgrade()
         {
             ia.progress.call_later(agent, None);
         }
@@ -371,7 +347,7 @@ impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         let mut state = self.0.state.lock();
         state.waiters -= 1;
-        if state.waiters == 0 && state.pending.is_none() && !state.freed {
+        if state.waiters == 0 && state.pending.is_none() && self.0.life.is_alive() {
             // The last one sent away takes the signal along.
             self.0.drain();
         }
@@ -396,9 +372,3 @@ const EMPTY: Error = Error::fixed(
     Subtype::None,
     "no dispatcher has a notification",
 );
-
-impl std::fmt::Debug for Cno {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Cno({})", self.0.id)
-    }
-}

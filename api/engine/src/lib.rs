@@ -37,12 +37,12 @@ mod srq;
 
 pub use adapter::{Ia, IaOptions, Rules};
 pub use base::agent::Agent;
+#[doc(hidden)]
+pub use base::error::forked;
 pub use base::states;
 pub use cno::{Cno, CnoParam, CnoProxy};
 pub use dat_plugin::host::{Device, Memory, Plugin};
-pub use ep::{
-    ConnectOptions, Ep, EpMask, EpModify, EpParam, EpRecvParam, EpStatus, PostNumber, Posting, Transfer,
-};
+pub use ep::{ConnectOptions, Ep, EpMask, EpModify, EpParam, EpRecvParam, EpStatus, PostNumber, Posting};
 pub use evd::{Evd, EvdParam, WaitError};
 pub use memory::{ExclusiveLmr, Lmr, LmrParam, Origin, Pz, Region};
 pub use open::AsyncEvd;

@@ -11,8 +11,7 @@ use dat_types::{
 use parking_lot::Mutex;
 
 use crate::adapter::inner::{Ia, IaInner};
-use crate::adapter::object::{Kind, Life};
-use crate::base::context::{Context, object_calls};
+use crate::adapter::object::{Kind, Life, object};
 use crate::base::segments::segment_error;
 use crate::base::{error, status_map};
 use crate::ep::inner::Ep;
@@ -98,11 +97,6 @@ impl Ia {
 }
 
 impl Rmr {
-    /// Its id; bind completions carry it.
-    pub fn id(&self) -> ObjectId {
-        self.0.life.id
-    }
-
     /// `dat_rmr_bind`: posts on `ep` the binding of the window to `length` bytes at `address` of `lmr`, or with a length
     /// of 0 its end. Gives the new context, which may be sent to the peer with the next message on `ep`; 0 when it is not
     /// bound to anything. The context before it is dead once the bind completed.
@@ -119,7 +113,7 @@ impl Rmr {
     ) -> Result<u32> {
         const CALL: &str = "dat_rmr_bind";
         self.checked(CALL)?;
-        let ia = self.0.life.owner.upgrade().ok_or_else(|| self.0.life.gone(CALL))?;
+        let ia = self.0.life.ia(CALL)?;
         ep.check(CALL, self.0.life.ia)?;
         let known = Privileges::ALL | Privileges::REMOTE_ATOMIC;
         let remote = privileges & REMOTE;
@@ -228,13 +222,9 @@ impl Rmr {
             *bound = None;
         }
     }
-
-    fn checked(&self, call: &'static str) -> Result<&Context> {
-        self.0.life.check(call)
-    }
 }
 
-object_calls!(Rmr, Rmr);
+object!(Rmr);
 
 const REMOTE: Privileges =
     Privileges::REMOTE_READ.union(Privileges::REMOTE_WRITE).union(Privileges::REMOTE_ATOMIC);
@@ -301,11 +291,5 @@ impl IaInner {
             ));
         }
         Ok(LmrTriplet { address: sink.address, length: sink.length, context: bound.lmr.context() })
-    }
-}
-
-impl std::fmt::Debug for Rmr {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Rmr({})", self.0.life.id)
     }
 }

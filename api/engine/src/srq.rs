@@ -8,8 +8,7 @@ use dat_plugin::{Access, Caps, PostFlag, Segment, Status};
 use dat_types::{Error, LmrTriplet, ObjectId, Result, ReturnType, SrqAttr, Subtype};
 
 use crate::adapter::inner::Ia;
-use crate::adapter::object::{Kind, Life};
-use crate::base::context::{Context, object_calls};
+use crate::adapter::object::{Kind, Life, object};
 use crate::base::deferred::{DeferredList, Endpoint};
 use crate::base::lock::Lock;
 use crate::base::segments::{MAX_IOV, segment_error};
@@ -140,11 +139,6 @@ impl Ia {
 }
 
 impl Srq {
-    /// Its id.
-    pub fn id(&self) -> ObjectId {
-        self.0.life.id
-    }
-
     /// `dat_srq_post_recv`. The completion arrives at the endpoint that takes the receive.
     pub fn post_recv(&self, iov: &[LmrTriplet], cookie: u64) -> Result<()> {
         self.post(iov, cookie, Access::LOCAL_WRITE).map(drop)
@@ -231,7 +225,7 @@ impl Srq {
     pub fn resize(&self, max_recv_dtos: u32) -> Result<()> {
         const CALL: &str = "dat_srq_resize";
         self.checked(CALL)?;
-        let ia = self.0.life.owner.upgrade().ok_or_else(|| self.0.life.gone(CALL))?;
+        let ia = self.0.life.ia(CALL)?;
         let max = ia.attr().max_srq_depth;
         if max_recv_dtos == 0 || max_recv_dtos > max {
             let message = format!("{max_recv_dtos} receives; this provider has 1 to {max}");
@@ -276,7 +270,7 @@ impl Srq {
     pub fn free(&self) -> Result<()> {
         const CALL: &str = "dat_srq_free";
         self.checked(CALL)?;
-        let Some(ia) = self.0.life.owner.upgrade() else { return Err(self.0.life.gone(CALL)) };
+        let ia = self.0.life.ia(CALL)?;
         let mut objects = ia.objects.lock();
         let users = objects.eps.values().filter(|ep| ep.uses(self.id())).count();
         if users > 0 {
@@ -319,13 +313,9 @@ impl Srq {
     pub(crate) fn queue(&self) -> Option<Arc<host::Srq>> {
         self.0.receives.lock().queue.clone()
     }
-
-    fn checked(&self, call: &'static str) -> Result<&Context> {
-        self.0.life.check(call)
-    }
 }
 
-object_calls!(Srq, Srq);
+object!(Srq);
 
 impl SrqInner {
     /// A receive was taken: its cookie, and what keeps it outstanding. `None`: there is none of this token.
@@ -384,12 +374,6 @@ impl Receives {
         self.posts[token as usize].live = false;
         self.free.push(token);
         self.available -= 1;
-    }
-}
-
-impl std::fmt::Debug for Srq {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Srq({})", self.0.life.id)
     }
 }
 

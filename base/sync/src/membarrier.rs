@@ -12,7 +12,7 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 
 /// The fast side's half: keeps the compiler from exchanging the accesses around it.
-#[inline(always)]
+#[inline]
 pub fn light() {
     #[cfg(not(any(miri, loom)))]
     std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);
@@ -91,7 +91,7 @@ pub fn global_barrier() -> std::io::Result<()> {
     }
 }
 
-#[inline(always)]
+#[inline]
 fn full_for_checkers() {
     #[cfg(miri)]
     std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);

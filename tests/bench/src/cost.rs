@@ -60,6 +60,7 @@ pub(crate) fn measure(rounds: usize) -> Vec<(&'static str, Sample)> {
         Box::new(layers::api::Api::new(|| {
             dat::open("shm0").expect("shm0 opens: build it with `cargo build --release -p dat-shm`")
         })),
+        Box::new(layers::buffer::Buffers::new(|| dat::open("shm0").expect("shm0 opens"))),
     ];
     let mut samples: Vec<Vec<Sample>> = vec![Vec::new(); layers.len()];
     for round in 0..rounds + rounds / 10 {

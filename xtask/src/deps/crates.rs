@@ -15,7 +15,7 @@ const ALLOWED: [(&str, &[&str], &[&str]); 25] = [
     ("dat-sync", &[], &[]),
     ("dat-engine", &["dat-types", "dat-plugin", "dat-sync"], &["dat-loopback"]),
     ("dat-registry", &["dat-types", "dat-plugin", "dat-layers"], &[]),
-    ("dat", &["dat-types", "dat-plugin", "dat-engine", "dat-registry"], PLUGINS),
+    ("dat", &["dat-sync", "dat-types", "dat-plugin", "dat-engine", "dat-registry"], PLUGINS),
     ("dat-kit", &["dat-plugin"], &[]),
     ("dat-layers", &["dat-plugin", "dat-kit"], &["dat-loopback"]),
     ("dat-loopback", &["dat-plugin", "dat-kit"], &[]),

@@ -24,7 +24,8 @@ pub const TABLE: &str = "instructions";
 const FILE: &str = "tests/bench/instructions.toml";
 const PROVIDERS: [&str; 4] = ["loopback", "shm", "ibverbs", "libfabric"];
 /// Layers from the lowest up, as the benchmark names them.
-const LAYERS: [&str; 8] = ["verbs", "fabric", "abi", "abi-verbs", "abi-fabric", "engine", "api", "c"];
+const LAYERS: [&str; 9] =
+    ["verbs", "fabric", "abi", "abi-verbs", "abi-fabric", "engine", "api", "buffer", "c"];
 /// Not counted but reckoned: what providers add to direct calls of their libraries.
 const ABOVE: [(&str, &str, &str); 2] =
     [("ibverbs", "verbs", "abi-verbs"), ("libfabric", "fabric", "abi-fabric")];
@@ -233,7 +234,8 @@ fn text(counts: &Counts, compiler: &str) -> String {
          # {PERCENT} % and {INSTRUCTIONS} instructions, up or down. Built with the profile `counted`.\n\
          #\n\
          # verbs, fabric: libibverbs, libfabric called directly. abi: the provider behind the plugin tables; abi-verbs,\n\
-         # abi-fabric: what it adds. engine: a DAT call. api: the safe API. c: the C library, which is beside the safe API.\n\
+         # abi-fabric: what it adds. engine: a DAT call. api: the safe API, from regions. buffer:\n\
+         # from buffers that come back, which includes a list of them. c: the C library, which is beside the safe API.\n\
          # Each holds those below it; both ends' work on a message is with the end that does it, which for loopback and\n\
          # the stand-ins for libraries is the sender's post.\n\n\
          rustc = \"{compiler}\"\n"

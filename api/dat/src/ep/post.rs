@@ -2,7 +2,7 @@
 
 use std::ops::RangeBounds;
 
-use dat_engine::Transfer;
+use dat_engine::{ExclusiveLmr, PostNumber};
 use dat_types::{CompletionFlags, Result, RmrTriplet};
 
 use super::endpoint::{Ep, Inner};
@@ -27,7 +27,7 @@ impl Ep {
     /// Receives into a buffer. It is the endpoint's until the completion; [`Ep::reclaim`] gives it back. On failure it
     /// comes back at once.
     pub fn recv(&self, buffer: Buffer) -> std::result::Result<(), Refused> {
-        self.post_buffer(buffer, .., Transfer::Recv)
+        self.post_buffer(buffer, .., |engine, lmr, range, cookie| engine.recv_exclusive(lmr, range, cookie))
     }
 
     /// Sends a part of a buffer, as [`Ep::recv`].
@@ -35,7 +35,9 @@ impl Ep {
     /// # Panics
     /// When the range does not lie inside.
     pub fn send(&self, buffer: Buffer, range: impl RangeBounds<usize>) -> std::result::Result<(), Refused> {
-        self.post_buffer(buffer, range, Transfer::Send)
+        self.post_buffer(buffer, range, |engine, lmr, range, cookie| {
+            engine.send_exclusive(lmr, range, cookie)
+        })
     }
 
     /// Writes a part of a buffer to a peer's memory, as [`Ep::recv`].
@@ -48,25 +50,27 @@ impl Ep {
         range: impl RangeBounds<usize>,
         remote: RmrTriplet,
     ) -> std::result::Result<(), Refused> {
-        self.post_buffer(buffer, range, Transfer::Write(remote))
+        self.post_buffer(buffer, range, |engine, lmr, range, cookie| {
+            engine.write_exclusive(lmr, range, cookie, remote)
+        })
     }
 
     /// Reads a peer's memory into a buffer, as [`Ep::recv`].
     pub fn read(&self, buffer: Buffer, remote: RmrTriplet) -> std::result::Result<(), Refused> {
-        self.post_buffer(buffer, .., Transfer::Read(remote))
+        self.post_buffer(buffer, .., |engine, lmr, range, cookie| {
+            engine.read_exclusive(lmr, range, cookie, remote)
+        })
     }
 
     fn post_buffer(
         &self,
         buffer: Buffer,
         range: impl RangeBounds<usize>,
-        transfer: Transfer,
+        post: impl FnOnce(&dat_engine::Ep, &ExclusiveLmr, (u64, u32), u64) -> Result<PostNumber>,
     ) -> std::result::Result<(), Refused> {
         let range = bounds(buffer.len(), range);
-        let engine = &self.0.engine;
-        self.0
-            .inflight
-            .post(buffer, |buffer, cookie| engine.post_exclusive(transfer, buffer.lmr(), range, cookie))
+        let Inner { engine, inflight, .. } = &*self.0;
+        inflight.post(buffer, |buffer, cookie| post(engine, buffer.lmr(), range, cookie))
     }
 
     /// A receive into regions, to be posted.
@@ -137,7 +141,7 @@ impl<'a> Post<'a> {
     }
 
     /// A post of none or several segments, one copy for all operations.
-    #[inline(never)]
+    #[cold]
     fn post_several(self) -> Result<()> {
         let iov = local::triplets(&self.ep.ia, self.segments)?;
         self.operation.submit(&self.ep.engine, &iov, self.cookie, self.flags)

@@ -45,7 +45,7 @@ impl Life {
     /// Fails in a forked child, and when the object was freed. Gives the consumer's value.
     pub(crate) fn check(&self, call: &'static str) -> Result<&Context> {
         self.check_fork(call)?;
-        match self.alive.load(Ordering::Acquire) {
+        match self.is_alive() {
             true => Ok(&self.context),
             false => Err(self.gone(call)),
         }
@@ -65,9 +65,23 @@ impl Life {
         if self.fork.forked() { Err(error::forked(call)) } else { Ok(()) }
     }
 
+    pub(crate) fn is_alive(&self) -> bool {
+        self.alive.load(Ordering::Acquire)
+    }
+
     /// Ends it. Only the first caller gets `true`.
     pub(crate) fn end(&self) -> bool {
         self.alive.swap(false, Ordering::AcqRel)
+    }
+
+    /// Takes back an end that came to nothing.
+    pub(crate) fn revive(&self) {
+        self.alive.store(true, Ordering::Release);
+    }
+
+    /// Its IA, unless that is gone.
+    pub(crate) fn ia(&self, call: &'static str) -> Result<Arc<IaInner>> {
+        self.owner.upgrade().ok_or_else(|| self.gone(call))
     }
 
     /// The error of a call on an object that was freed.
@@ -75,3 +89,28 @@ impl Life {
         error::freed(call, self.kind.handle, self.kind.name, self.id)
     }
 }
+
+/// What every handle has whose object has a `life`: its id, the calls on any handle, and what it prints.
+macro_rules! object {
+    ($handle:ident) => {
+        impl $handle {
+            /// Its id; events about it carry it.
+            pub fn id(&self) -> dat_types::ObjectId {
+                self.0.life.id
+            }
+
+            fn checked(&self, call: &'static str) -> dat_types::Result<&crate::base::context::Context> {
+                self.0.life.check(call)
+            }
+        }
+
+        crate::base::context::object_calls!($handle, $handle);
+
+        impl std::fmt::Debug for $handle {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                write!(f, concat!(stringify!($handle), "({})"), self.0.life.id)
+            }
+        }
+    };
+}
+pub(crate) use object;

@@ -29,7 +29,7 @@ pub(crate) fn foreign(call: &'static str, subtype: Subtype, what: &str, id: Obje
 
 /// `DAT_INVALID_STATE` in a child made by fork.
 #[cold]
-pub(crate) fn forked(call: &'static str) -> Error {
+pub fn forked(call: &'static str) -> Error {
     let message =
         "this process is a fork of the one that opened the IA and cannot use it; open one of its own";
     Error::fixed(call, ReturnType::InvalidState, Subtype::HandleIa, message)

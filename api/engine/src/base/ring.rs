@@ -149,6 +149,7 @@ impl WorkRing {
 
     /// Producer: as [`WorkRing::push`], for a request. Also gives whether to post it unsignalled: its success is
     /// suppressed, and a request before it was signalled not long ago.
+    // `inline(always)`: the operation is a constant where it is posted; it saves 24 instructions of a send.
     #[inline(always)]
     pub(crate) fn push_request(&self, work: Work) -> (u64, bool) {
         if self.most_unsignalled == 0 {

@@ -3,25 +3,13 @@
 
 use std::sync::Arc;
 
+use dat_plugin::Access;
 use dat_types::{CompletionFlags, Result, RmrTriplet};
 
 use super::inner::{Ep, EpInner};
 use super::kind::{Kind, READ, RECV, SEND, WRITE};
 use super::post::Post;
 use crate::memory::lmr::ExclusiveLmr;
-
-/// What to do with memory that has one owner.
-#[derive(Clone, Copy, Debug)]
-pub enum Transfer {
-    /// Receive into it.
-    Recv,
-    /// Send from it.
-    Send,
-    /// Write it to a peer's memory.
-    Write(RmrTriplet),
-    /// Read a peer's memory into it.
-    Read(RmrTriplet),
-}
 
 /// Names a post for [`Ep::has_completed`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,34 +19,77 @@ pub struct PostNumber {
 }
 
 impl Ep {
-    /// Posts `length` bytes at `offset` of a region that has one owner, with default completion flags.
-    pub fn post_exclusive(
+    /// Receives into a range of a region that has one owner.
+    pub fn recv_exclusive(
         &self,
-        transfer: Transfer,
+        region: &ExclusiveLmr,
+        range: (u64, u32),
+        cookie: u64,
+    ) -> Result<PostNumber> {
+        self.post_exclusive::<0>(region, range, cookie, RmrTriplet::default())
+    }
+
+    /// Sends a range of a region that has one owner.
+    pub fn send_exclusive(
+        &self,
+        region: &ExclusiveLmr,
+        range: (u64, u32),
+        cookie: u64,
+    ) -> Result<PostNumber> {
+        self.post_exclusive::<1>(region, range, cookie, RmrTriplet::default())
+    }
+
+    /// Writes a range of a region that has one owner to a peer's memory.
+    pub fn write_exclusive(
+        &self,
+        region: &ExclusiveLmr,
+        range: (u64, u32),
+        cookie: u64,
+        remote: RmrTriplet,
+    ) -> Result<PostNumber> {
+        self.post_exclusive::<2>(region, range, cookie, remote)
+    }
+
+    /// Reads a peer's memory into a range of a region that has one owner.
+    pub fn read_exclusive(
+        &self,
+        region: &ExclusiveLmr,
+        range: (u64, u32),
+        cookie: u64,
+        remote: RmrTriplet,
+    ) -> Result<PostNumber> {
+        self.post_exclusive::<3>(region, range, cookie, remote)
+    }
+
+    /// Posts, with default completion flags. `KIND` makes the operation a constant, as it is in posts of regions.
+    fn post_exclusive<const KIND: usize>(
+        &self,
         region: &ExclusiveLmr,
         (offset, length): (u64, u32),
         cookie: u64,
+        remote: RmrTriplet,
     ) -> Result<PostNumber> {
-        let (kind, remote) = match transfer {
-            Transfer::Recv => (RECV, RmrTriplet::default()),
-            Transfer::Send => (SEND, RmrTriplet::default()),
-            Transfer::Write(remote) => (WRITE, remote),
-            Transfer::Read(remote) => (READ, remote),
-        };
-        let kind = Kind { access: kind.access | ExclusiveLmr::ACCESS, ..kind };
+        let kind = const { &exclusive([RECV, SEND, WRITE, READ][KIND]) };
         let iov = [region.triplet(offset, length)];
-        let number = self.0.post(Post::new(&kind, &iov, cookie, remote, CompletionFlags::empty()))?;
+        let number = self.0.post(Post::new(kind, &iov, cookie, remote, CompletionFlags::empty()))?;
         Ok(PostNumber { receive: kind.is_receive(), number })
     }
 
     /// Whether a post has completed: from then on the provider does not touch its memory. A completion that was
     /// not taken from its dispatcher does not count. Takes no lock in the usual case.
+    #[inline]
     pub fn has_completed(&self, post: PostNumber) -> bool {
         self.0.has_completed(post)
     }
 }
 
+/// The same operation on memory that has one owner.
+const fn exclusive(kind: Kind) -> Kind {
+    Kind { access: Access(kind.access.0 | ExclusiveLmr::ACCESS.0), ..kind }
+}
+
 impl EpInner {
+    #[inline]
     fn has_completed(self: &Arc<EpInner>, post: PostNumber) -> bool {
         let [requests, recvs] = &self.first_rings;
         let ring = if post.receive { recvs } else { requests };

@@ -24,7 +24,7 @@ mod reservation;
 mod watermark;
 
 pub use connect_param::ConnectOptions;
-pub use exclusive::{PostNumber, Transfer};
+pub use exclusive::PostNumber;
 pub use inner::{Ep, EpParam, EpStatus};
 pub use many::Posting;
 pub use mask::EpMask;

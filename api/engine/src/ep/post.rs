@@ -105,7 +105,7 @@ impl EpInner {
     }
 
     /// A post of none or several segments.
-    #[inline(never)]
+    #[cold]
     fn post_several(self: &Arc<EpInner>, side: PostGuard<'_>, post: &Post<'_>) -> Result<u64> {
         let kind = post.kind;
         let mut segments = Segments::new();

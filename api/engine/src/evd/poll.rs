@@ -43,25 +43,26 @@ impl Evd {
             return Err(self.refused("dat_evd_dequeue", &core));
         }
         core.counts.dequeues += 1;
-        if !EvdInner::is_direct(&core) {
-            return other(self.poll_on(core, None));
-        }
-        match core.next() {
-            Next::Completion(done) => {
-                core.counts.dequeues_found += 1;
-                drop(core);
-                completion(done)
+        let mut first = None;
+        if EvdInner::is_direct(&core) {
+            match core.next() {
+                Next::Completion(done) => {
+                    core.counts.dequeues_found += 1;
+                    drop(core);
+                    return completion(done);
+                }
+                Next::Empty => {
+                    drop(core);
+                    return other(None);
+                }
+                Next::Other(work) => first = Some(Next::Other(work)),
             }
-            Next::Empty => {
-                drop(core);
-                other(None)
-            }
-            next => other(self.poll_on(core, Some(next))),
         }
+        other(self.poll_on(core, first))
     }
 
     /// Goes on with a poll that found anything but a plain completion.
-    #[inline(never)]
+    #[cold]
     fn poll_on(&self, mut core: Guard<'_, Core>, next: Option<Next>) -> Option<Event> {
         let mut deferred = DeferredList::new();
         let event = self.0.next_event(&mut core, next, &mut deferred);

@@ -12,8 +12,7 @@ use dat_types::{
 
 use super::pz::{Pz, PzRef};
 use crate::adapter::inner::{Ia, IaInner};
-use crate::adapter::object::{Kind, Life};
-use crate::base::context::{Context, object_calls};
+use crate::adapter::object::{Kind, Life, object};
 use crate::base::shared_memory::Backing;
 use crate::base::{error, shared_memory, status_map};
 
@@ -247,11 +246,6 @@ impl Ia {
 }
 
 impl Lmr {
-    /// Its id.
-    pub fn id(&self) -> ObjectId {
-        self.0.life.id
-    }
-
     /// Key for local use in [`LmrTriplet`].
     pub fn context(&self) -> u32 {
         self.0.context
@@ -342,21 +336,9 @@ impl Lmr {
     }
 }
 
-impl Lmr {
-    fn checked(&self, call: &'static str) -> Result<&Context> {
-        self.0.life.check(call)
-    }
-}
+object!(Lmr);
 
-object_calls!(Lmr, Lmr);
-
-impl std::fmt::Debug for Lmr {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Lmr({}, {:?})", self.0.life.id, self.0.memory)
-    }
-}
-
-/// A region that only its holder can post, with [`crate::Ep::post_exclusive`]: no triplet that names it is accepted, it
+/// A region that only its holder can post, with [`crate::Ep::send_exclusive`] and its like: no triplet that names it is accepted, it
 /// has no key for peers, and its memory cannot be registered again. Freed on drop; the memory is kept until nothing
 /// outstanding names it.
 #[derive(Debug)]

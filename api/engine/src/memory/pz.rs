@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use dat_types::{IaCounter, ObjectId, Result, Subtype};
 
 use crate::adapter::inner::{Ia, IaInner};
-use crate::adapter::object::{Kind, Life};
-use crate::base::context::{Context, object_calls};
+use crate::adapter::object::{Kind, Life, object};
 use crate::base::error;
 
 /// A protection zone: registered memory is usable through endpoints of the same zone only.
@@ -42,11 +41,6 @@ impl Pz {
             domain: NEXT_DOMAIN.fetch_add(1, Ordering::Relaxed),
             users: AtomicUsize::new(0),
         }))
-    }
-
-    /// Its id.
-    pub fn id(&self) -> ObjectId {
-        self.0.life.id
     }
 
     /// The id of its IA (`dat_pz_query`).
@@ -86,19 +80,9 @@ impl Pz {
     pub(crate) fn kill(&self) {
         self.0.life.end();
     }
-
-    fn checked(&self, call: &'static str) -> Result<&Context> {
-        self.0.life.check(call)
-    }
 }
 
-object_calls!(Pz, Pz);
-
-impl std::fmt::Debug for Pz {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Pz({})", self.0.life.id)
-    }
-}
+object!(Pz);
 
 /// A reference an object holds on its zone.
 pub(crate) struct PzRef(pub(crate) Pz);

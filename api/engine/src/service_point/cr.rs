@@ -1,15 +1,13 @@
 //! Connection requests.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
-use dat_plugin::host::ForkGuard;
 use dat_plugin::{Event, RejectReason};
 use dat_types::{Error, IaCounter, ObjectId, Result, ReturnType, Subtype};
 
 use crate::adapter::inner::{Ia, IaInner};
-use crate::base::context::{Context, object_calls};
+use crate::adapter::object::{Kind, Life, object};
 use crate::base::error;
 use crate::ep::inner::{Ep, EpInner};
 
@@ -18,16 +16,14 @@ use crate::ep::inner::{Ep, EpInner};
 pub struct Cr(Arc<CrInner>);
 
 struct CrInner {
-    id: ObjectId,
-    ia: ObjectId,
-    owner: Weak<IaInner>,
-    alive: AtomicBool,
-    fork: ForkGuard,
-    context: Context,
+    /// Ends when it is decided.
+    life: Life,
     request: PeerRequest,
     conn_qual: u64,
     ep: Option<Arc<EpInner>>,
 }
+
+const KIND: Kind = Kind { handle: Subtype::HandleCr, name: "connection request" };
 
 /// A request as the provider reported it.
 #[derive(Clone)]
@@ -83,7 +79,7 @@ impl Cr {
 
     /// Not decided after all.
     pub(super) fn unclaim(&self) {
-        self.0.alive.store(true, Ordering::Release);
+        self.0.life.revive();
     }
 
     pub(crate) fn new(
@@ -92,22 +88,7 @@ impl Cr {
         conn_qual: u64,
         ep: Option<Arc<EpInner>>,
     ) -> Cr {
-        Cr(Arc::new(CrInner {
-            id: crate::base::id::next_id(),
-            ia: ia.id,
-            owner: Arc::downgrade(ia),
-            alive: AtomicBool::new(true),
-            fork: ForkGuard::new(),
-            context: Context::default(),
-            request,
-            conn_qual,
-            ep,
-        }))
-    }
-
-    /// Its id; the event carried it.
-    pub fn id(&self) -> ObjectId {
-        self.0.id
+        Cr(Arc::new(CrInner { life: Life::new(KIND, ia), request, conn_qual, ep }))
     }
 
     /// `dat_cr_query`.
@@ -130,7 +111,7 @@ impl Cr {
         let held = self.0.ep.is_some();
         let ep = match (ep, &self.0.ep) {
             (Some(ep), None) => {
-                ep.check(CALL, self.0.ia)?;
+                ep.check(CALL, self.0.life.ia)?;
                 ep.0.clone()
             }
             (None, Some(ep)) => ep.clone(),
@@ -149,7 +130,7 @@ impl Cr {
         let peer = (self.0.request.peer, self.0.request.peer_port);
         match ep.accept(&ia, self.0.request.token, held, peer, private_data) {
             Ok(()) => {
-                ia.objects.lock().of::<Cr>().remove(&self.0.id);
+                ia.objects.lock().of::<Cr>().remove(&self.0.life.id);
                 Ok(())
             }
             Err(error) => {
@@ -177,7 +158,7 @@ impl Cr {
 
     /// Decided without an endpoint.
     pub(super) fn let_go(&self, ia: &IaInner) {
-        ia.objects.lock().of::<Cr>().remove(&self.0.id);
+        ia.objects.lock().of::<Cr>().remove(&self.0.life.id);
         if let Some(ep) = &self.0.ep {
             ep.release();
         }
@@ -185,44 +166,27 @@ impl Cr {
 
     /// The IA is closing: the peer is refused.
     pub(crate) fn abandon(&self) {
-        if self.0.alive.swap(false, Ordering::AcqRel)
-            && let Some(ia) = self.0.owner.upgrade()
+        if self.0.life.end()
+            && let Some(ia) = self.0.life.owner.upgrade()
         {
             ia.reject_quietly(self.0.request.token);
         }
     }
 
     pub(super) fn claim(&self, call: &'static str) -> Result<()> {
-        match self.0.alive.swap(false, Ordering::AcqRel) {
+        match self.0.life.end() {
             true => Ok(()),
-            false => Err(error::freed(call, Subtype::HandleCr, "connection request", self.0.id)),
+            false => Err(self.0.life.gone(call)),
         }
     }
 
     pub(super) fn check(&self, call: &'static str) -> Result<Arc<IaInner>> {
-        let dead = || error::freed(call, Subtype::HandleCr, "connection request", self.0.id);
-        if self.0.fork.forked() {
-            return Err(error::forked(call));
-        }
-        if !self.0.alive.load(Ordering::Acquire) {
-            return Err(dead());
-        }
-        self.0.owner.upgrade().ok_or_else(dead)
-    }
-
-    fn checked(&self, call: &'static str) -> Result<&Context> {
-        self.check(call)?;
-        Ok(&self.0.context)
+        self.0.life.check(call)?;
+        self.0.life.ia(call)
     }
 }
 
-object_calls!(Cr, Cr);
-
-impl std::fmt::Debug for Cr {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Cr({}, to {})", self.0.id, self.0.conn_qual)
-    }
-}
+object!(Cr);
 
 impl IaInner {
     pub(crate) fn check_private_data(

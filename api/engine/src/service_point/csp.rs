@@ -8,8 +8,8 @@ use dat_types::{Comm, Error, ObjectId, Result, ReturnType, Subtype};
 
 use super::point::{Kind, Point, check_evd};
 use crate::adapter::inner::Ia;
+use crate::adapter::object::object;
 use crate::base::comm::check_comm;
-use crate::base::context::{Context, object_calls};
 use crate::base::error;
 use crate::evd::inner::Evd;
 
@@ -65,11 +65,6 @@ impl Ia {
 }
 
 impl Csp {
-    /// Its id.
-    pub fn id(&self) -> ObjectId {
-        self.0.id
-    }
-
     /// The port it listens on.
     pub fn port(&self) -> u16 {
         self.0.conn_qual() as u16
@@ -78,27 +73,16 @@ impl Csp {
     /// `dat_csp_query`.
     pub fn query(&self) -> Result<CspParam> {
         const CALL: &str = "dat_csp_query";
-        self.0.check(CALL)?;
-        let Kind::Common(comm, mut address) = self.0.kind else { return Err(self.0.gone(CALL)) };
+        self.0.life.check(CALL)?;
+        let Kind::Common(comm, mut address) = self.0.kind else { return Err(self.0.life.gone(CALL)) };
         address.set_port(self.port());
-        Ok(CspParam { ia: self.0.ia, comm, address, evd: self.0.evd.clone() })
+        Ok(CspParam { ia: self.0.life.ia, comm, address, evd: self.0.evd.clone() })
     }
 
     /// `dat_csp_free`: stops listening. Requests that arrived live on.
     pub fn free(&self) -> Result<()> {
         self.0.free("dat_csp_free")
     }
-
-    fn checked(&self, call: &'static str) -> Result<&Context> {
-        self.0.check(call)?;
-        Ok(&self.0.context)
-    }
 }
 
-object_calls!(Csp, Csp);
-
-impl std::fmt::Debug for Csp {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Csp({}, port {})", self.0.id, self.port())
-    }
-}
+object!(Csp);

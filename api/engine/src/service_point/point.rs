@@ -1,10 +1,10 @@
 //! What all service points share, and the arrival of connection requests. The numbers they listen on are one space.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use dat_plugin::host::{ForkGuard, Listener};
+use dat_plugin::host::Listener;
 use dat_plugin::{Event, RejectReason, Status};
 use dat_types::{
     Comm, CompletionFlags, Error, EvdFlags, EventData, IaCounter, ObjectId, PspFlags, Qos, Result,
@@ -14,7 +14,8 @@ use parking_lot::Mutex;
 
 use super::cr::{Cr, PeerRequest};
 use crate::adapter::inner::{Ia, IaInner};
-use crate::base::context::Context;
+use crate::adapter::object;
+use crate::adapter::object::Life;
 use crate::base::error;
 use crate::ep::inner::EpInner;
 use crate::evd::inner::Evd;
@@ -22,15 +23,13 @@ use crate::evd::streams::StreamKind;
 
 /// What any service point is.
 pub(crate) struct Point {
-    pub(super) id: ObjectId,
-    pub(super) ia: ObjectId,
-    owner: Weak<IaInner>,
+    /// Ends with its request if it is reserved, else when it is freed.
+    pub(super) life: Life,
+    /// A reserved service point that had its request: only its handle is left (decision D-20).
+    pub(super) spent: AtomicBool,
     conn_qual: AtomicU64,
     pub(super) evd: Evd,
     pub(super) kind: Kind,
-    pub(super) life: AtomicU8,
-    pub(super) fork: ForkGuard,
-    pub(super) context: Context,
     listener: Mutex<Option<Listener>>,
 }
 
@@ -42,11 +41,16 @@ pub(crate) enum Kind {
     Common(Comm, SocketAddr),
 }
 
-/// Listening.
-const LIVE: u8 = 0;
-/// A reserved service point that had its request: only its handle is left (decision D-20).
-pub(super) const SPENT: u8 = 1;
-pub(super) const FREED: u8 = 2;
+impl Kind {
+    fn of_object(&self) -> object::Kind {
+        let handle = match self {
+            Kind::Public(_) => Subtype::HandlePsp,
+            Kind::Reserved(_) => Subtype::HandleRsp,
+            Kind::Common(..) => Subtype::HandleCsp,
+        };
+        object::Kind { handle, name: "service point" }
+    }
+}
 
 impl Ia {
     /// Makes a service point that listens on `conn_qual`; 0 stands for a free one.
@@ -59,26 +63,23 @@ impl Ia {
     ) -> Result<Arc<Point>> {
         let device = self.device(call)?;
         check_evd(call, self.inner.id, evd)?;
-        let id = crate::base::id::next_id();
+        let life = Life::new(kind.of_object(), &self.inner);
+        let id = life.id;
         evd.0
             .set_streams(id, &[(StreamKind::ServicePoint, CompletionFlags::empty())])
             .map_err(|rule| error::parameter(call, Subtype::Arg3, rule))?;
         let point = Arc::new(Point {
-            id,
-            ia: self.inner.id,
-            owner: Arc::downgrade(&self.inner),
+            life,
+            spent: AtomicBool::new(false),
             conn_qual: AtomicU64::new(conn_qual),
             evd: evd.clone(),
             kind,
-            life: AtomicU8::new(LIVE),
-            fork: ForkGuard::new(),
-            context: Context::default(),
             listener: Mutex::new(None),
         });
         // Held until the point is whole: a request that comes at once waits for that.
         let _ports = self.inner.ports.lock();
         if let Err(closed) = self.device(call) {
-            point.close(FREED);
+            point.kill();
             return Err(closed);
         }
         self.inner.objects.lock().of::<Arc<Point>>().insert(id, point.clone());
@@ -97,7 +98,7 @@ impl Ia {
             }
             Err(failure) => {
                 self.inner.objects.lock().of::<Arc<Point>>().remove(&id);
-                point.close(FREED);
+                point.kill();
                 let taken = failure.status == Status::IN_USE;
                 Err(match &point.kind {
                     Kind::Common(..) if taken => {
@@ -132,29 +133,10 @@ impl Point {
         matches!(self.kind, Kind::Reserved(_))
     }
 
-    pub(super) fn check(&self, call: &'static str) -> Result<()> {
-        if self.fork.forked() {
-            return Err(error::forked(call));
-        }
-        match self.life.load(Ordering::Acquire) {
-            LIVE => Ok(()),
-            _ => Err(self.gone(call)),
-        }
-    }
-
-    pub(super) fn gone(&self, call: &'static str) -> Error {
-        let subtype = match &self.kind {
-            Kind::Public(_) => Subtype::HandlePsp,
-            Kind::Reserved(_) => Subtype::HandleRsp,
-            Kind::Common(..) => Subtype::HandleCsp,
-        };
-        error::freed(call, subtype, "service point", self.id)
-    }
-
     /// Frees it by its handle: stops listening, and a reserved endpoint is the consumer's again.
     pub(super) fn free(&self, call: &'static str) -> Result<()> {
-        self.check(call)?;
-        let ia = self.owner.upgrade();
+        self.life.check(call)?;
+        let ia = self.life.owner.upgrade();
         if let Some(ia) = &ia {
             match &self.kind {
                 Kind::Public(_) => ia.count(IaCounter::PspFree),
@@ -163,40 +145,35 @@ impl Point {
             }
         }
         let _ports = ia.as_ref().map(|ia| ia.ports.lock());
-        if self.life.load(Ordering::Acquire) != LIVE {
-            return match self.life.compare_exchange(SPENT, FREED, Ordering::AcqRel, Ordering::Acquire) {
-                // Its request came in between.
-                Ok(_) => Ok(()),
-                Err(_) => Err(self.gone(call)),
+        if !self.life.is_alive() {
+            // Its request came in between, unless another thread freed it.
+            return match self.spent.swap(false, Ordering::AcqRel) {
+                true => Ok(()),
+                false => Err(self.life.gone(call)),
             };
         }
         if let Some(ia) = &ia {
-            ia.objects.lock().of::<Arc<Point>>().remove(&self.id);
+            ia.objects.lock().of::<Arc<Point>>().remove(&self.life.id);
         }
-        self.close(FREED);
+        self.kill();
         if let Kind::Reserved(Some(ep)) = &self.kind {
             ep.unreserve();
         }
         Ok(())
     }
 
-    /// The IA is closing.
-    pub(crate) fn kill(&self) {
-        self.close(FREED);
-    }
-
     /// Requests that arrived live on.
-    fn close(&self, life: u8) {
-        self.life.store(life, Ordering::Release);
+    pub(crate) fn kill(&self) {
+        self.life.end();
         let listener = self.listener.lock().take();
         drop(listener);
-        let _ = self.evd.0.set_streams(self.id, &[]);
+        let _ = self.evd.0.set_streams(self.life.id, &[]);
     }
 
     /// Queues the event of a request. `false`: it cannot be delivered here, and nothing of it is left. The IA's ports
     /// are locked.
     pub(crate) fn deliver(self: &Arc<Point>, ia: &Arc<IaInner>, request: &PeerRequest) -> bool {
-        if self.life.load(Ordering::Acquire) != LIVE {
+        if !self.life.is_alive() {
             return false;
         }
         let conn_qual = self.conn_qual();
@@ -221,15 +198,19 @@ impl Point {
             objects.of::<Cr>().insert(id, cr);
             if reserved {
                 // Gone when its event is seen (decision D-20).
-                objects.of::<Arc<Point>>().remove(&self.id);
+                objects.of::<Arc<Point>>().remove(&self.life.id);
             }
         }
         if reserved {
-            self.life.store(SPENT, Ordering::Release);
-            let _ = self.evd.0.set_streams(self.id, &[]);
+            self.spent.store(true, Ordering::Release);
+            self.life.end();
+            let _ = self.evd.0.set_streams(self.life.id, &[]);
         }
-        let data =
-            EventData::ConnectionRequest { service_point: (!reserved).then_some(self.id), conn_qual, cr: id };
+        let data = EventData::ConnectionRequest {
+            service_point: (!reserved).then_some(self.life.id),
+            conn_qual,
+            cr: id,
+        };
         if self.evd.0.push(data) {
             if reserved {
                 let listener = self.listener.lock().take();
@@ -240,13 +221,14 @@ impl Point {
         let mut objects = ia.objects.lock();
         objects.of::<Cr>().remove(&id);
         if reserved {
-            objects.of::<Arc<Point>>().insert(self.id, self.clone());
+            objects.of::<Arc<Point>>().insert(self.life.id, self.clone());
         }
         drop(objects);
         if reserved {
             let streams = [(StreamKind::ServicePoint, CompletionFlags::empty())];
-            let _ = self.evd.0.set_streams(self.id, &streams);
-            self.life.store(LIVE, Ordering::Release);
+            let _ = self.evd.0.set_streams(self.life.id, &streams);
+            self.spent.store(false, Ordering::Release);
+            self.life.revive();
         }
         match (&self.kind, ep) {
             (Kind::Reserved(Some(_)), Some(ep)) => ep.unhold(),

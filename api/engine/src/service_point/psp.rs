@@ -6,7 +6,7 @@ use dat_types::{ObjectId, PspFlags, Result, Subtype};
 
 use super::point::{Kind, Point, check_evd};
 use crate::adapter::inner::Ia;
-use crate::base::context::{Context, object_calls};
+use crate::adapter::object::object;
 use crate::base::error;
 use crate::evd::inner::Evd;
 
@@ -46,11 +46,6 @@ impl Ia {
 }
 
 impl Psp {
-    /// Its id.
-    pub fn id(&self) -> ObjectId {
-        self.0.id
-    }
-
     /// The connection qualifier it listens on.
     pub fn conn_qual(&self) -> u64 {
         self.0.conn_qual()
@@ -58,29 +53,18 @@ impl Psp {
 
     /// `dat_psp_query`.
     pub fn query(&self) -> Result<PspParam> {
-        self.0.check("dat_psp_query")?;
+        self.0.life.check("dat_psp_query")?;
         let flags = match self.0.kind {
             Kind::Public(flags) => flags,
             Kind::Reserved(_) | Kind::Common(..) => PspFlags::Consumer,
         };
-        Ok(PspParam { ia: self.0.ia, conn_qual: self.conn_qual(), evd: self.0.evd.clone(), flags })
+        Ok(PspParam { ia: self.0.life.ia, conn_qual: self.conn_qual(), evd: self.0.evd.clone(), flags })
     }
 
     /// `dat_psp_free`: stops listening. Requests that arrived live on.
     pub fn free(&self) -> Result<()> {
         self.0.free("dat_psp_free")
     }
-
-    fn checked(&self, call: &'static str) -> Result<&Context> {
-        self.0.check(call)?;
-        Ok(&self.0.context)
-    }
 }
 
-object_calls!(Psp, Psp);
-
-impl std::fmt::Debug for Psp {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Psp({}, {})", self.0.id, self.conn_qual())
-    }
-}
+object!(Psp);

@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering;
 
 use dat_types::{ObjectId, Result, Subtype};
 
-use super::point::{FREED, Kind, Point, SPENT, check_evd};
+use super::point::{Kind, Point, check_evd};
 use crate::adapter::inner::Ia;
-use crate::base::context::{Context, object_calls};
+use crate::adapter::object::object;
 use crate::base::error;
 use crate::ep::inner::Ep;
 use crate::evd::inner::Evd;
@@ -56,11 +56,6 @@ impl Ia {
 }
 
 impl Rsp {
-    /// Its id.
-    pub fn id(&self) -> ObjectId {
-        self.0.id
-    }
-
     /// The connection qualifier it listens on.
     pub fn conn_qual(&self) -> u64 {
         self.0.conn_qual()
@@ -68,37 +63,24 @@ impl Rsp {
 
     /// `dat_rsp_query`. `DAT_INVALID_HANDLE` once its request has arrived.
     pub fn query(&self) -> Result<RspParam> {
-        self.0.check("dat_rsp_query")?;
+        self.0.life.check("dat_rsp_query")?;
         let ep = match &self.0.kind {
             Kind::Reserved(ep) => ep.clone().map(Ep),
             Kind::Public(_) | Kind::Common(..) => None,
         };
-        Ok(RspParam { ia: self.0.ia, conn_qual: self.conn_qual(), evd: self.0.evd.clone(), ep })
+        Ok(RspParam { ia: self.0.life.ia, conn_qual: self.conn_qual(), evd: self.0.evd.clone(), ep })
     }
 
     /// `dat_rsp_free`: stops listening; the endpoint is UNCONNECTED again. After its request arrived it succeeds once,
     /// without effect.
     pub fn free(&self) -> Result<()> {
         const CALL: &str = "dat_rsp_free";
-        if self.0.fork.forked() {
-            return Err(error::forked(CALL));
+        self.0.life.check_fork(CALL)?;
+        match self.0.spent.swap(false, Ordering::AcqRel) {
+            true => Ok(()),
+            false => self.0.free(CALL),
         }
-        match self.0.life.compare_exchange(SPENT, FREED, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => Ok(()),
-            Err(_) => self.0.free(CALL),
-        }
-    }
-
-    fn checked(&self, call: &'static str) -> Result<&Context> {
-        self.0.check(call)?;
-        Ok(&self.0.context)
     }
 }
 
-object_calls!(Rsp, Rsp);
-
-impl std::fmt::Debug for Rsp {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Rsp({}, {})", self.0.id, self.conn_qual())
-    }
-}
+object!(Rsp);

@@ -2,6 +2,7 @@
 
 pub(crate) mod abi;
 pub(crate) mod api;
+pub(crate) mod buffer;
 pub(crate) mod direct;
 pub(crate) mod engine;
 mod layer;

@@ -21,7 +21,7 @@ pub(crate) fn zero() {
 }
 
 /// Begins to count in this thread, or ends it. To be started with `--collect-atstart=no`.
-#[inline(always)]
+#[inline]
 pub(crate) fn toggle() {
     request(TOGGLE, 0);
 }
@@ -32,7 +32,7 @@ pub(crate) fn dump(name: &CStr) {
 }
 
 #[cfg(target_arch = "x86_64")]
-#[inline(always)]
+#[inline]
 fn request(code: u64, argument: u64) -> u64 {
     let words = [code, argument, 0, 0, 0, 0];
     let mut result = 0u64;

@@ -80,6 +80,9 @@ fn main() {
         count(provider, &mut layers::engine::Engine::new(&plugin, &config(provider, "engine")));
         let name = format!("{provider}-api");
         count(provider, &mut layers::api::Api::new(|| IaBuilder::new(&name).open().expect("the name opens")));
+        let name = format!("{provider}-buffer");
+        let open = || IaBuilder::new(&name).open().expect("the name opens");
+        count(provider, &mut layers::buffer::Buffers::new(open));
         let name = CString::new(format!("{provider}-c")).expect("no zero in it");
         count(provider, &mut c_library::C::new(folder, &name));
     }
@@ -103,7 +106,8 @@ fn config(provider: &str, layer: &str) -> Config {
 /// What the layers that open by name find: each provider once for each of them.
 fn names(folder: &Path, providers: &[String]) -> tempfile::NamedTempFile {
     let mut text = String::new();
-    for (provider, layer) in providers.iter().flat_map(|provider| [(provider, "api"), (provider, "c")]) {
+    let by_name = |provider| ["api", "buffer", "c"].map(|layer| (provider, layer));
+    for (provider, layer) in providers.iter().flat_map(by_name) {
         let (library, config) = (library(folder, provider), config(provider, layer));
         let params: Vec<String> =
             config.params.iter().map(|(key, value)| format!("{key} = {value:?}")).collect();
