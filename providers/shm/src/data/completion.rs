@@ -27,6 +27,8 @@ static NEVER: AtomicU32 = AtomicU32::new(0);
 pub(crate) struct Counters {
     /// The word that is not 0 when there is something to receive.
     ready: AtomicPtr<AtomicU32>,
+    /// A byte on the second line of the next message: see [`Counters::expect`].
+    ahead: AtomicPtr<u8>,
     /// How many requests the peer finished, as its last frame has it; not checked yet; wraps.
     pub(crate) acked: AtomicU32,
     /// How many of the peer's requests this side finished; wraps.
@@ -60,6 +62,7 @@ impl Default for Counters {
     fn default() -> Counters {
         Counters {
             ready: AtomicPtr::new((&raw const NEVER).cast_mut()),
+            ahead: AtomicPtr::new(std::ptr::null_mut()),
             acked: AtomicU32::new(0),
             completed: AtomicU32::new(0),
             busy: AtomicU32::new(0),
@@ -74,6 +77,20 @@ impl Counters {
     pub(crate) fn rx_ready(&self) -> bool {
         // SAFETY: points to a static, or into the rings of the link that the owner of `self` keeps (`set_ready`).
         unsafe { (*self.ready.load(Ordering::Acquire)).load(Ordering::Relaxed) != 0 }
+    }
+
+    /// [`Counters::look_ahead`] fetches the line this far behind the header, beside the header's own. So a message on two
+    /// lines does not wait for one after the other. Messages come in runs of one length, so the length of the last one is
+    /// a good guess. A guess on the line of the header costs nothing.
+    #[inline]
+    pub(crate) fn expect(&self, header: *mut AtomicU32, distance: u32) {
+        self.ahead.store(header.cast::<u8>().wrapping_add(distance as usize), Ordering::Relaxed);
+    }
+
+    /// At each look of a poll.
+    #[inline]
+    pub(crate) fn look_ahead(&self) {
+        prefetch(self.ahead.load(Ordering::Relaxed));
     }
 
     /// Says which word the next look is for. A word lies in a ring of the link that lives as long as `self`.
@@ -125,6 +142,18 @@ impl Counters {
         self.completed.store(completed, Ordering::Relaxed);
         completed
     }
+}
+
+/// Fetches a line to be read.
+#[inline]
+fn prefetch(at: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch never faults, whatever the address.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
 }
 
 /// Whether a counter that wraps went past a sequence number.

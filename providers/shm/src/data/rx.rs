@@ -28,7 +28,7 @@ use crate::data::completion::Ready;
 use crate::data::conn::Conn;
 use crate::data::link::Link;
 use crate::data::protocol::{Note, SOLICITED, kind};
-use crate::data::ring::{Consumer, Frame, Producer, ProtocolError};
+use crate::data::ring::{Consumer, Frame, Producer, ProtocolError, UNIT};
 use crate::data::srq::Shared;
 use crate::memory::bytes;
 use crate::memory::mapped::MappingCache;
@@ -64,6 +64,7 @@ impl Rx {
             dirty: false,
             blocked: false,
             unfinished: false,
+            ahead: 0,
             rings: None,
             saved: VecDeque::with_capacity(receives.capacity() + 1),
             receives,
@@ -146,7 +147,9 @@ impl Rx {
     pub(crate) fn take_short(&mut self, conn: &Conn, link: &Link, place: &mut Completion) -> Option<bool> {
         self.short(conn, place)?;
         let rings = self.rings.as_mut()?;
-        conn.counters.set_ready(Ready::Word(rings.memory.word_ptr(rings.from.at())));
+        let word = rings.memory.word_ptr(rings.from.at());
+        conn.counters.set_ready(Ready::Word(word));
+        conn.counters.expect(word, UNIT as u32 - 1 + place.length);
         let own = link.segment.own();
         own.consumed.store(rings.from.publish(), Ordering::Release);
         own.completed.store(conn.counters.completed.load(Ordering::Relaxed), Ordering::Release);
@@ -356,7 +359,11 @@ impl Rx {
             self.plain = self.is_plain();
         }
         let ready = match &self.rings {
-            Some(rings) if self.plain => Ready::Word(rings.memory.word_ptr(rings.from.at())),
+            Some(rings) if self.plain => {
+                let word = rings.memory.word_ptr(rings.from.at());
+                conn.counters.expect(word, self.ahead);
+                Ready::Word(word)
+            }
             rings => self.ready(rings.as_ref()),
         };
         conn.counters.set_ready(ready);

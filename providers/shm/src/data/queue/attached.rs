@@ -78,6 +78,7 @@ impl Attached {
     #[inline(always)]
     pub(super) fn glance(&mut self, single: bool) -> Glance {
         let counters = &self.pair.conn.counters;
+        counters.look_ahead();
         let done = self.send && counters.tx_ready();
         if self.recv && counters.rx_ready() {
             // Right after something was found more than one message is likely.

@@ -4,13 +4,14 @@ use std::sync::atomic::{Ordering, fence};
 
 use dat_plugin::{Access, Completion, CompletionStatus};
 
+use super::LINE;
 use super::state::{Delivered, Message, Rx, extra, marks};
 use crate::data::conn::Conn;
 use crate::data::link::Link;
 use crate::data::one_sided;
 use crate::data::protocol::{BOUNCED, IMMEDIATE, INVALIDATE, Note, UNFINISHED};
 use crate::data::recv::Recv;
-use crate::data::ring::Frame;
+use crate::data::ring::{Frame, UNIT};
 use crate::memory::bytes;
 use crate::memory::target::{List, Part, Target};
 
@@ -58,6 +59,7 @@ impl Rx {
         // SAFETY: the frame's payload lies inside the ring (`Consumer::next` checked it).
         unsafe { bytes::scatter(rings.memory.at(frame.payload), frame.len, self.receives.list(), 0) };
         self.advance(frame);
+        self.ahead = (UNIT + frame.len).min(LINE) as u32;
         self.received(conn, frame.len as u64, frame.flags, note)
     }
 

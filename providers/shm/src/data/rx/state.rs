@@ -26,6 +26,8 @@ pub(crate) struct Rx {
     pub(super) blocked: bool,
     /// The budget of a call without the application was used up.
     pub(super) unfinished: bool,
+    /// How far behind its header the next message is expected to have bytes.
+    pub(super) ahead: u32,
     pub(super) rings: Option<Rings>,
     pub(super) receives: Receives,
     /// Completions made while the application was away.
