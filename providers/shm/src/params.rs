@@ -6,7 +6,6 @@ use dat_plugin::{Config, Failure, Status};
 
 use crate::data::protocol::{OneSided, Thresholds};
 use crate::data::sizes;
-use crate::memory::bounce::{PIECE, PIECES};
 use crate::memory::mapping::HugePages;
 
 /// What a device is configured with.
@@ -20,11 +19,8 @@ pub(crate) struct Params {
     pub(crate) one_sided: OneSided,
     /// Whether `process_vm_readv` and `process_vm_writev` may be used.
     pub(crate) cma: bool,
-    /// From this size on the receiver reads a message straight from the sender's memory.
-    pub(crate) cma_threshold: u64,
-    /// Bytes of the bounce area for one peer, 0 for none, and the longest message that goes through it.
-    pub(crate) stage_bytes: usize,
-    pub(crate) stage_most: u64,
+    /// From this size on the receiver reads a message straight from the sender's memory; `None`: as it measures.
+    pub(crate) cma_threshold: Option<u64>,
     /// From this size on a message in memory that the receiver can map is copied from there.
     pub(crate) map_threshold: u64,
     /// How long a message waits for a receive, in milliseconds; 0 is without limit.
@@ -64,8 +60,6 @@ const KNOWN: &[&str] = &[
     "cma",
     "cma_threshold",
     "map_threshold",
-    "stage_bytes",
-    "stage_most",
     "rnr_timeout_ms",
     "handshake_timeout_ms",
     "hugepages",
@@ -77,12 +71,7 @@ const KNOWN: &[&str] = &[
 impl Params {
     /// Those that decide how a request is executed.
     pub(crate) fn thresholds(&self) -> Thresholds {
-        Thresholds {
-            mapped: self.map_threshold,
-            kernel: self.cma_threshold,
-            bounce_max: self.stage_most,
-            one_sided: self.one_sided,
-        }
+        Thresholds { mapped: self.map_threshold, kernel: self.cma_threshold, one_sided: self.one_sided }
     }
 
     pub(crate) fn parse(config: &Config) -> Result<Params, Failure> {
@@ -136,10 +125,10 @@ impl Params {
                 .map(Users::These)
                 .ok_or_else(|| bad("allow_users", "any or a list of user numbers with commas is needed"))?,
         };
-        let stage_bytes = config.get("stage_bytes", 512usize << 10)?;
-        if stage_bytes != 0 && !(PIECE..=PIECES * PIECE).contains(&stage_bytes) {
-            return Err(bad("stage_bytes", "0 or a number from 32768 to 2097152 is needed"));
-        }
+        let cma_threshold = match word("cma_threshold", "auto").as_str() {
+            "auto" => None,
+            _ => Some(config.get("cma_threshold", 0u64)?.max(1)),
+        };
         let max_channels = config.get("max_channels", 65536u32)?;
         if max_channels == 0 {
             return Err(bad("max_channels", "at least 1 is needed"));
@@ -154,10 +143,8 @@ impl Params {
             ring_bytes,
             one_sided,
             cma,
-            cma_threshold: config.get("cma_threshold", 65536u64)?.max(1),
+            cma_threshold,
             map_threshold: config.get("map_threshold", 512u64)?,
-            stage_bytes,
-            stage_most: config.get("stage_most", 1u64 << 20)?,
             rnr_timeout_ms: config.get("rnr_timeout_ms", 0u64)?,
             handshake_timeout_ms,
             hugepages,

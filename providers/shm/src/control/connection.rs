@@ -231,36 +231,12 @@ impl Chan {
                 self.pair.pump();
                 Ok(())
             }
-            Packet::Lend { map, len } => {
-                let ok = memory.bounce.may_lend(len) && memory.maps.take(map, len, fd);
-                session.send(&Packet::Lent { map, ok });
-                Ok(())
-            }
-            Packet::Lent { map, ok } => {
-                if memory.bounce.answered(session.token, map, ok) {
-                    Ok(())
-                } else {
-                    Err(End::Fault)
-                }
-            }
             Packet::Unmap { map } => {
                 memory.maps.forget(map);
                 self.dev.forget_mapping(&session.peer, map);
                 Ok(())
             }
             _ => Err(End::Fault),
-        }
-    }
-
-    /// Makes the bounce buffers for the peer that some message could have used, and offers them.
-    fn offer_stage(&self, session: &Session, link: &Link) {
-        let (bytes, areas) = (self.dev.params.stage_bytes, &self.dev.areas);
-        let number = || self.dev.keys.next_number();
-        if let Some(stage) = link.remote.bounce.offer(session.token, bytes, areas, number) {
-            let packet = Packet::Lend { map: stage.map, len: stage.len() };
-            if handshake::send(&*session.socket, &packet, stage.file().as_slice()).is_err() {
-                link.remote.bounce.over(session.token);
-            }
         }
     }
 
@@ -366,8 +342,7 @@ impl Chan {
 
 impl Timed for Chan {
     fn progress_idle(&self, last: &mut u64) -> Idle {
-        if let Some((session, link)) = self.connected() {
-            self.offer_stage(session, link);
+        if let Some(session) = self.session.get() {
             session.ask_again();
         }
         self.pair.progress_idle(last)

@@ -38,8 +38,6 @@ pub(crate) struct Dev {
     pub(crate) id: u128,
     pub(crate) barriers: bool,
     pub(crate) keys: Arc<KeyTable>,
-    /// Areas of bounce buffers there are.
-    pub(crate) areas: AtomicU32,
     pub(crate) bitmaps: Arc<ReadyBitmaps>,
     pub(crate) timer: Timers,
     pub(crate) epoll: OwnedFd,
@@ -121,7 +119,6 @@ impl ShmDevice {
             params,
             id,
             barriers: barrier::join_barriers(),
-            areas: AtomicU32::new(0),
             keys: Arc::new(KeyTable::new().map_err(os("a table of keys"))?),
             bitmaps: Arc::new(ReadyBitmaps::new().map_err(os("memory for queues"))?),
             timer: Timers::new().map_err(os("timerfd"))?,

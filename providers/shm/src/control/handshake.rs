@@ -22,7 +22,7 @@ pub(crate) use codec::MAX_DATA;
 use codec::{Reader, Writer};
 
 const MAGIC: u32 = 0x4d54_4144;
-const VERSION: u16 = 6;
+const VERSION: u16 = 7;
 const MAX_FRAME: usize = 1024;
 const MAX_FDS: usize = 3;
 /// The kernel passes no more at once. With less room it would close the rest, on the thread that receives.
@@ -168,16 +168,6 @@ pub(crate) enum Packet {
         len: u64,
         ok: bool,
     },
-    /// Descriptor: memory of the sender's device for messages to lie in, which the receiver may map to read.
-    Lend {
-        map: u64,
-        len: u64,
-    },
-    /// Whether it is mapped.
-    Lent {
-        map: u64,
-        ok: bool,
-    },
     /// Memory `map` of the sender's device is free: a mapping of it only keeps its pages.
     Unmap {
         map: u64,
@@ -267,9 +257,7 @@ impl Packet {
             Packet::MapRequest { .. } => 8,
             Packet::MapReply { .. } => 9,
             Packet::Again => 10,
-            Packet::Lend { .. } => 11,
-            Packet::Lent { .. } => 12,
-            Packet::Unmap { .. } => 13,
+            Packet::Unmap { .. } => 11,
         }
     }
 
@@ -299,12 +287,6 @@ impl Packet {
             }
             Packet::MapReply { map, write, len, ok } => {
                 out.u64(*map).u16(*write as u16).u64(*len).u16(*ok as u16);
-            }
-            Packet::Lend { map, len } => {
-                out.u64(*map).u64(*len);
-            }
-            Packet::Lent { map, ok } => {
-                out.u64(*map).u16(*ok as u16);
             }
             Packet::Unmap { map } => {
                 out.u64(*map);
@@ -345,9 +327,7 @@ impl Packet {
                 Packet::MapReply { map: from.u64()?, write: from.flag()?, len: from.u64()?, ok: from.flag()? }
             }
             10 => Packet::Again,
-            11 => Packet::Lend { map: from.u64()?, len: from.u64()? },
-            12 => Packet::Lent { map: from.u64()?, ok: from.flag()? },
-            13 => Packet::Unmap { map: from.u64()? },
+            11 => Packet::Unmap { map: from.u64()? },
             _ => return None,
         };
         from.0.is_empty().then_some(packet)

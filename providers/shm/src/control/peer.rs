@@ -236,9 +236,6 @@ impl Drop for Peer {
     fn drop(&mut self) {
         if let Some(dev) = self.dev.upgrade() {
             self.unwatch(&dev);
-            if self.memory.bounce.is_made() {
-                dev.areas.fetch_sub(1, Ordering::Relaxed);
-            }
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::control::peer::Peer;
 use crate::data::link::Link;
 use crate::data::protocol::OneSided;
 use crate::data::segment::Segment;
+use crate::data::select;
 use crate::foreign::ForeignFd;
 
 /// How many descriptors of its memory one peer can make this process ask for, over all its connections.
@@ -162,12 +163,14 @@ impl Session {
         if cma {
             large.push(format!("mapped from {} bytes", params.map_threshold));
         }
-        if params.stage_bytes > 0 {
-            let ready = if link.remote.bounce.ready().is_some() { "" } else { " once needed" };
-            large.push(format!("staged up to {} bytes{ready}", params.stage_most));
-        }
         if cma {
-            large.push(format!("cma from {} bytes", params.cma_threshold));
+            large.push(match params.cma_threshold {
+                Some(least) => format!("cma from {least} bytes"),
+                None => {
+                    let word = link.segment.peer().by_kernel.load(Ordering::Relaxed);
+                    format!("cma where it is faster ({})", select::describe(word))
+                }
+            });
         }
         large.push("ring".to_owned());
         let large = large.join(", else ");
@@ -186,7 +189,6 @@ impl Drop for Session {
         let asked = self.asked().len() as u32;
         self.peer.memory.asked.fetch_sub(asked, Ordering::Relaxed);
         self.peer.linked(-1);
-        self.peer.memory.bounce.over(self.token);
         self.peer.leave();
     }
 }

@@ -12,6 +12,7 @@ pub(crate) mod recv;
 pub(crate) mod ring;
 pub(crate) mod rx;
 pub(crate) mod segment;
+pub(crate) mod select;
 pub(crate) mod sizes;
 pub(crate) mod slab;
 pub(crate) mod srq;

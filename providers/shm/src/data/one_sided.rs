@@ -13,7 +13,7 @@ use crate::memory::bytes::Span;
 use crate::memory::cma;
 use crate::memory::keys::KeyEntry;
 use crate::memory::mapped::{self, MappingCache};
-use crate::memory::target::{List, Part, Target};
+use crate::memory::target::{List, Target};
 use crate::notify::barrier;
 
 /// What is done to the peer's memory.
@@ -61,11 +61,6 @@ pub(crate) fn pull(
     }
     // The probe and the configuration of both sides decide, and not the frame of a peer.
     link.cma.load(Ordering::Relaxed) && cma::pull(link.remote.pid, list, segs)
-}
-
-/// Where the bytes of a bounce buffer are that a frame names. `None`: nowhere in what the peer lent.
-pub(crate) fn bounced(link: &Link, part: &Part) -> Option<*const u8> {
-    link.remote.maps.bounced(part.map, part.offset, part.len)
 }
 
 /// Executes an operation between `segs` and the peer's memory, if that can be done from here.

@@ -8,8 +8,8 @@
 //! |---|---|---|---|
 //! | `SEND` | the bytes | length, or the value of a note | a whole message |
 //! | `NOTE` | none | immediate value or window key | goes ahead of a message in parts |
-//! | `HEAD` | the first bytes, or a [`Part`] | length of the message | begins a message in parts |
-//! | `MORE` | further bytes, or a [`Part`] | 0 | continues a message or a write |
+//! | `HEAD` | the first bytes | length of the message | begins a message in parts |
+//! | `MORE` | further bytes | 0 | continues a message or a write |
 //! | `PULL` | a list of [`Part`]s | length of the message | the receiver fetches the message |
 //! | `WRITE` | a [`Target`], `MORE` follows | length | the receiver writes |
 //! | `READ` | a [`Target`] | length | the receiver reads, and answers with `DATA` |
@@ -22,17 +22,17 @@
 //!
 //! | plan | requests | condition, first match wins | reason |
 //! |---|---|---|---|
-//! | [`Plan::Eager`] | sends | below `map_threshold` and up to a quarter of the ring | one frame, one copy on each side |
+//! | [`Plan::Eager`] | sends | below `map_threshold` and 4 KiB, up to a quarter of the ring | one frame, one copy on each side |
 //! | [`Plan::Mapped`] | sends | every segment lies in memory that the peer can map | one copy in all |
-//! | [`Plan::Kernel`] | sends | from `cma_threshold`, and no bounce buffer serves | one copy; the system call must pay off |
+//! | [`Plan::Kernel`] | sends | where the receiver found it faster, or from `cma_threshold` | one copy; the system call must pay off: [`select`] |
 //! | [`Plan::Eager`] | sends | up to a quarter of the ring | as above |
-//! | [`Plan::Bounce`] | sends | up to `stage_most`, and the peer has mapped the bounce buffers | sender and receiver copy at the same time |
 //! | [`Plan::Parts`] | sends | all others | always works |
 //! | [`Plan::Rdma`] | writes, reads, atomics | the first attempt | this side copies; the peer does nothing |
 //! | [`Plan::Remote`] | writes, reads, atomics | [`Plan::Rdma`] found no access from here | the peer executes it |
 //! | [`Plan::Local`] | binds | always | done before it was posted; it only keeps its turn |
 //!
 //! [`Part`]: crate::memory::target::Part
+//! [`select`]: crate::data::select
 //! [`Target`]: crate::memory::target::Target
 //! [`Atomic`]: crate::memory::target::Atomic
 
@@ -58,8 +58,6 @@ pub(crate) const IMMEDIATE: u8 = 2;
 pub(crate) const INVALIDATE: u8 = 4;
 /// Of a write: a `WRITTEN` frame ends the request.
 pub(crate) const UNFINISHED: u8 = 8;
-/// The payload is a part in a bounce buffer, and not the bytes.
-pub(crate) const BOUNCED: u8 = 16;
 
 /// The longest access through the kernel, which moves a little less than 2 GiB in one call.
 pub(crate) const KERNEL_MAX: u64 = 1 << 30;
@@ -73,7 +71,6 @@ pub(crate) enum Plan {
         map: u64,
         offset: u64,
     },
-    Bounce,
     Kernel,
     Parts,
     Rdma,
@@ -86,10 +83,8 @@ pub(crate) enum Plan {
 pub(crate) struct Thresholds {
     /// Bytes from which on a message in mappable memory is fetched by the receiver.
     pub(crate) mapped: u64,
-    /// Bytes from which on a message is fetched through the kernel.
-    pub(crate) kernel: u64,
-    /// The longest message for bounce buffers.
-    pub(crate) bounce_max: u64,
+    /// Bytes from which on a message is fetched through the kernel; `None`: as the receiver measures.
+    pub(crate) kernel: Option<u64>,
     pub(crate) one_sided: OneSided,
 }
 

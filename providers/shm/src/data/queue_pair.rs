@@ -294,7 +294,6 @@ impl QueuePair {
         tx.stop(&self.conn);
         if let Some(link) = link {
             link.segment.own().gone.store(1, Ordering::SeqCst);
-            tx.give_up(link);
         }
     }
 
@@ -394,7 +393,7 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "needs memfd")]
     fn a_poll_waits_for_the_event_thread() {
-        let thresholds = Thresholds { mapped: 1, kernel: 1, bounce_max: 1, one_sided: OneSided::Auto };
+        let thresholds = Thresholds { mapped: 1, kernel: Some(1), one_sided: OneSided::Auto };
         let control: Weak<NoControl> = Weak::new();
         let conn = Conn::new(
             ChannelAttr::default(),

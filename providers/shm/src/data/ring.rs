@@ -76,7 +76,8 @@ pub(crate) struct Frame {
 #[derive(Debug)]
 pub(crate) struct Producer {
     size: usize,
-    head: u64,
+    /// Where the next frame begins, counted from the beginning.
+    pub(crate) head: u64,
     tail: u64,
 }
 
@@ -189,11 +190,6 @@ impl Producer {
         }
         memory.set_word(head as usize & (self.size - 1), 0, Ordering::Relaxed);
         Some(Slot { at, payload: at + UNIT, len, wrap: None, head })
-    }
-
-    /// Where the next frame begins, counted from the beginning; and how far the consumer has come, as far as is known.
-    pub(crate) fn marks(&self) -> (u64, u64) {
-        (self.head, self.tail)
     }
 
     /// Learns how far the consumer has come.

@@ -29,6 +29,7 @@ use crate::data::conn::Conn;
 use crate::data::link::Link;
 use crate::data::protocol::{Note, SOLICITED, kind};
 use crate::data::ring::{Consumer, Frame, Producer, ProtocolError, UNIT};
+use crate::data::select::Selector;
 use crate::data::srq::Shared;
 use crate::memory::bytes;
 use crate::memory::mapped::MappingCache;
@@ -65,6 +66,7 @@ impl Rx {
             blocked: false,
             unfinished: false,
             ahead: 0,
+            selector: Selector::default(),
             rings: None,
             saved: VecDeque::with_capacity(receives.capacity() + 1),
             receives,
@@ -88,6 +90,7 @@ impl Rx {
             answer_memory,
         });
         self.on = true;
+        link.segment.own().by_kernel.store(self.selector.word(), Ordering::Relaxed);
         self.publish_ready(conn);
     }
 
@@ -309,7 +312,7 @@ impl Rx {
         match (frame.kind, self.current.take()) {
             (kind::MORE, Some(current)) => self.part(conn, link, frame, current),
             (_, Some(_)) => Delivered::Protocol,
-            (kind::SEND, None) if !noted => self.message(conn, frame),
+            (kind::SEND, None) if !noted => self.message(conn, link, frame),
             (kind::HEAD, None) => self.head(conn, link, frame),
             (kind::PULL, None) => self.pull(conn, link, frame),
             (kind::NOTE, None) if !noted => self.noted(frame),

@@ -27,7 +27,9 @@ pub(crate) struct Side {
     /// Not 0: this side has stopped; what it still reads of its memory is not to be believed. On a line that is seldom
     /// written, as peers look at it for each message in mapped memory and each write.
     pub(crate) gone: AtomicU32,
-    _pad1: [u8; 48],
+    /// Which messages the peer is to leave in its memory: see [`crate::data::select`].
+    pub(crate) by_kernel: AtomicU32,
+    _pad1: [u8; 44],
     /// Odd while it copies from or to the peer's memory.
     pub(crate) busy: AtomicU32,
     _pad2: [u8; 60],

@@ -11,13 +11,11 @@
 //! [`Tx::submit_short`] sends up to [`bytes::SHORT`] bytes of one segment, if nothing waits and the ring has room. It makes
 //! no call, so no register is spilled: an 8-byte message takes 15 ns less with it.
 
-mod bounce;
 mod execute;
 mod frame;
 mod queue;
 mod state;
 
-use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
 use dat_plugin::{AtomicRequest, Completion, CompletionStatus, Opcode, PostFlag, Request, Status};
@@ -28,7 +26,6 @@ use crate::data::doorbell::SEND;
 use crate::data::link::Link;
 use crate::data::protocol::kind;
 use crate::data::ring::{Consumer, Producer, ProtocolError};
-use crate::memory::bounce::HELD;
 use crate::memory::bytes;
 use crate::memory::mapped::MappingCache;
 use crate::notify::barrier;
@@ -55,7 +52,6 @@ impl Tx {
             step: Step::default(),
             reads_max: reads_max.max(1),
             near: MappingCache::default(),
-            bounced: VecDeque::with_capacity(HELD),
         }
     }
 
@@ -197,7 +193,7 @@ impl Tx {
             Ok(()) => self.window.take(out),
             Err(ProtocolError) => 0,
         };
-        if n == 0 || !self.window.all_sent() || !self.bounced.is_empty() {
+        if n == 0 || !self.window.all_sent() {
             n += self.poll_rest(conn, link, &mut out[n..]);
         }
         self.window.publish_due(&conn.counters);
@@ -261,7 +257,7 @@ impl Tx {
             // What was executed on the spot is complete now.
             self.reap(conn, 0);
         }
-        if self.bounced.is_empty() { Ok(()) } else { self.take_back(link) }
+        Ok(())
     }
 
     /// Starts what waits, in order.

@@ -90,8 +90,6 @@ fn packet(feed: &mut Feed<'_>, port: u64) -> Packet {
         12 => {
             Packet::MapReply { map: feed.u8().into(), write: feed.flag(), len: feed.edge(), ok: feed.flag() }
         }
-        13 => Packet::Lend { map: feed.u8().into(), len: feed.edge() },
-        14 => Packet::Lent { map: feed.u8().into(), ok: feed.flag() },
         _ => Packet::Unmap { map: feed.u8().into() },
     }
 }

@@ -1,4 +1,4 @@
-//! A peer's key table with any contents, its mapped and lent memory, and this device's own keys against a model.
+//! A peer's key table with any contents, its mapped memory, and this device's own keys against a model.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -9,7 +9,6 @@ use dat_plugin::{Access, Keys, Segment};
 use rustix::fs::{MemfdFlags, SealFlags};
 
 use crate::foreign::ForeignFd;
-use crate::memory::bounce::BounceState;
 use crate::memory::keys::{KeyTable, KeyView};
 use crate::memory::mapped::{MappingCache, Maps, Place};
 use crate::memory::target::{List, Part, Target};
@@ -173,31 +172,20 @@ fn peer_keys(feed: &mut Feed<'_>) {
     }
 }
 
-/// Areas that a peer gives, lends, frees, and names.
+/// Areas that a peer gives, frees, and names.
 fn areas(feed: &mut Feed<'_>) {
     let maps = Maps::new(feed.edge());
-    let (bounce, mut cache) = (BounceState::default(), MappingCache::default());
+    let mut cache = MappingCache::default();
     while !feed.is_empty() {
         let (map, write, len) =
             (u64::from(feed.u8() % 4), feed.flag(), feed.pick(&[8192, 4096, 0, 1, 1 << 46]));
-        match feed.u8() % 6 {
+        match feed.u8() % 4 {
             0 => maps.answer(map, write, len, feed.flag(), file(feed)),
             1 => {
                 maps.forget(map);
                 cache.forget(map);
             }
             2 => {
-                if bounce.may_lend(len) {
-                    let _ = maps.take(map, len, file(feed));
-                }
-            }
-            3 => {
-                let (offset, len) = (feed.edge(), feed.edge());
-                if let Some(at) = maps.bounced(map, offset, len) {
-                    touch(at.cast_mut(), len);
-                }
-            }
-            4 => {
                 let mut payload = [0u64; 2 * Part::BYTES];
                 let bytes = feed.bytes(feed.0.len().min(payload.len() * 8));
                 // SAFETY: as many bytes as both have; then `len` bytes are readable, and aligned.

@@ -141,7 +141,7 @@ impl Victim {
             reserved: 0,
             max_message: 1 << 20,
         };
-        let thresholds = Thresholds { mapped: 512, kernel: u64::MAX, bounce_max: 1 << 20, one_sided };
+        let thresholds = Thresholds { mapped: 512, kernel: Some(u64::MAX), one_sided };
         let told = Arc::new(Told::default());
         let control: Arc<dyn Control> = told.clone();
         let conn = Conn::new(
@@ -358,7 +358,7 @@ impl Victim {
         let len = self.payload(feed, kind, payload.as_mut_ptr().cast(), room);
         let Some(slot) = producer.reserve(&ring, len) else {
             // The victim is full: it has room once it consumed all.
-            let _ = producer.credit(producer.marks().0);
+            let _ = producer.credit(producer.head);
             return;
         };
         let at = slot.at;

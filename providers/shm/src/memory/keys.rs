@@ -311,13 +311,6 @@ impl KeyTable {
         Ok(block)
     }
 
-    /// A number no block has, for other memory that a peer maps.
-    pub(crate) fn next_number(&self) -> u64 {
-        let mut control = self.control();
-        control.next_block += 1;
-        control.next_block - 1
-    }
-
     pub(crate) fn free(&self, block: Block) -> bool {
         let mut control = self.control();
         let gone = control.blocks.remove(&block.handle);

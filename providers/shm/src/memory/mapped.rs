@@ -44,10 +44,7 @@ pub(crate) struct MappingCache(Option<(Key, Arc<SharedMapping>)>);
 
 enum Entry {
     Refused,
-    /// A block of the peer's.
     At(Arc<SharedMapping>),
-    /// Bounce buffers of the peer's. They stay as long as the list, so that no copy has to hold them.
-    Bounce(Arc<SharedMapping>),
 }
 
 /// Where a range is.
@@ -100,40 +97,11 @@ impl Maps {
     fn find(&self, key: Key) -> Area {
         let known = self.list.lock();
         match known.entries.get(&key) {
-            Some(Entry::At(mapping) | Entry::Bounce(mapping)) => Area::At(mapping.clone()),
+            Some(Entry::At(mapping)) => Area::At(mapping.clone()),
             Some(Entry::Refused) => Area::Refused,
             None if known.entries.len() >= MOST || self.limit == 0 => Area::Refused,
             None => Area::Unknown,
         }
-    }
-
-    /// Where a part of a bounce buffer of the peer's is; it stays as long as the list. `None`: it is nowhere.
-    pub(crate) fn bounced(&self, map: u64, offset: u64, len: u64) -> Option<*const u8> {
-        match self.list.lock().entries.get(&(map, false)) {
-            Some(Entry::Bounce(mapping)) => mapping.at(offset, len).map(<*mut u8>::cast_const),
-            _ => None,
-        }
-    }
-
-    /// Maps what the peer lends, to be read. `false`: it cannot be mapped, or the number is one of its others.
-    pub(crate) fn take(&self, map: u64, len: u64, fd: Option<ForeignFd>) -> bool {
-        let key = (map, false);
-        let mapped = match self.find(key) {
-            Area::At(mapping) => return mapping.len() as u64 >= len,
-            _ => fd.map(|fd| {
-                let expected = Expected { len, seals: Seals::MakerWrites, huge: false, filled: true };
-                SharedMapping::open(fd, expected).map(SharedMapping::without_file)
-            }),
-        };
-        match mapped {
-            Some(Ok(mapping)) => self.add(key, Entry::Bounce(Arc::new(mapping))),
-            Some(Err(error)) => {
-                tracing::warn!(%error, "bounce buffers of a peer cannot be mapped");
-                return false;
-            }
-            None => return false,
-        }
-        true
     }
 
     /// The peer's answer. A second one for memory that is mapped already is ignored: copies may be under way there.
@@ -158,9 +126,6 @@ impl Maps {
     pub(crate) fn forget(&self, map: u64) {
         let mut gone = Vec::new();
         let mut known = self.list.lock();
-        if let Some(Entry::Bounce(_)) = known.entries.get(&(map, false)) {
-            return;
-        }
         for write in [false, true] {
             if let Some(Entry::At(mapping)) = known.entries.remove(&(map, write)) {
                 known.bytes -= mapping.len() as u64;
@@ -191,10 +156,7 @@ impl Maps {
         }
         let old = known.entries.insert(key, entry);
         drop(known);
-        debug_assert!(
-            !matches!(old, Some(Entry::At(_) | Entry::Bounce(_))),
-            "the event thread alone adds to the list"
-        );
+        debug_assert!(!matches!(old, Some(Entry::At(_))), "the event thread alone adds to the list");
     }
 }
 

@@ -1,6 +1,5 @@
-//! Memory of both sides: key tables, bounce buffers, mappings of a peer's memory, the kernel's access to it, copies.
+//! Memory of both sides: key tables, mappings of a peer's memory, the kernel's access to it, copies.
 
-pub(crate) mod bounce;
 pub(crate) mod bytes;
 pub(crate) mod cma;
 pub(crate) mod keys;

@@ -2,7 +2,6 @@
 
 use std::sync::atomic::AtomicU32;
 
-use crate::memory::bounce::BounceState;
 use crate::memory::keys::KeyView;
 use crate::memory::mapped::Maps;
 
@@ -13,8 +12,6 @@ pub(crate) struct PeerMemory {
     pub(crate) keys: Option<KeyView>,
     /// Its memory that is mapped here.
     pub(crate) maps: Maps,
-    /// Memory of this device's that it has mapped.
-    pub(crate) bounce: BounceState,
     /// How many of its descriptors this process asked for, over all connections that live.
     pub(crate) asked: AtomicU32,
 }
@@ -23,6 +20,6 @@ impl PeerMemory {
     /// `limit` is how many bytes of its blocks are mapped at most.
     pub(crate) fn new(pid: u32, keys: Option<KeyView>, limit: u64) -> PeerMemory {
         let (maps, asked) = (Maps::new(limit), AtomicU32::new(0));
-        PeerMemory { pid, keys, maps, bounce: BounceState::default(), asked }
+        PeerMemory { pid, keys, maps, asked }
     }
 }

@@ -9,11 +9,12 @@ use super::state::{Delivered, Message, Rx, extra, marks};
 use crate::data::conn::Conn;
 use crate::data::link::Link;
 use crate::data::one_sided;
-use crate::data::protocol::{BOUNCED, IMMEDIATE, INVALIDATE, Note, UNFINISHED};
+use crate::data::protocol::{IMMEDIATE, INVALIDATE, Note, UNFINISHED};
 use crate::data::recv::Recv;
 use crate::data::ring::{Frame, UNIT};
+use crate::data::select::Way;
 use crate::memory::bytes;
-use crate::memory::target::{List, Part, Target};
+use crate::memory::target::{List, Target};
 
 /// What a frame says goes with its message. No honest peer sets both flags.
 fn note(frame: &Frame) -> Note {
@@ -47,7 +48,7 @@ impl Rx {
     }
 
     /// A message in one frame.
-    pub(super) fn message(&mut self, conn: &Conn, frame: &Frame) -> Delivered {
+    pub(super) fn message(&mut self, conn: &Conn, link: &Link, frame: &Frame) -> Delivered {
         if let Err(delivered) = self.match_recv(conn, frame.len as u64) {
             return delivered;
         }
@@ -55,9 +56,14 @@ impl Rx {
         if let Err(delivered) = self.end_window(conn, note) {
             return delivered;
         }
+        let since = self.begin(Way::Ring, frame.len as u64);
         let Some(rings) = self.rings.as_mut() else { return Delivered::Idle };
         // SAFETY: the frame's payload lies inside the ring (`Consumer::next` checked it).
         unsafe { bytes::scatter(rings.memory.at(frame.payload), frame.len, self.receives.list(), 0) };
+        if let Some(since) = since {
+            // The sender copied too. Its copy counts half of this one, whose lines all change their processor.
+            self.measured(link, Way::Ring, frame.len as u64, since.elapsed().as_nanos() * 3 / 2);
+        }
         self.advance(frame);
         self.ahead = (UNIT + frame.len).min(LINE) as u32;
         self.received(conn, frame.len as u64, frame.flags, note)
@@ -84,7 +90,8 @@ impl Rx {
             return delivered;
         }
         let note = std::mem::take(&mut self.note);
-        let message = Message { write: None, flags: frame.flags, note, got: 0, total };
+        let since = self.begin(Way::Ring, total);
+        let message = Message { write: None, flags: frame.flags, note, got: 0, total, since };
         self.part(conn, link, frame, message)
     }
 
@@ -97,26 +104,12 @@ impl Rx {
         mut message: Message,
     ) -> Delivered {
         let Some(rings) = self.rings.as_ref() else { return Delivered::Protocol };
-        let bounced = frame.flags & BOUNCED != 0;
-        let payload = rings.memory.at(frame.payload).cast_const();
-        let (from, len) = match bounced {
-            false => (payload, frame.len),
-            true if frame.len != Part::BYTES => return Delivered::Protocol,
-            true => {
-                // SAFETY: the frame's payload lies inside the ring, is aligned and as long as checked.
-                let part = unsafe { Part::load(payload) };
-                match one_sided::bounced(link, &part) {
-                    Some(from) => (from, part.len as usize),
-                    None => return Delivered::Protocol,
-                }
-            }
-        };
+        let (from, len) = (rings.memory.at(frame.payload).cast_const(), frame.len);
         if len == 0 || len as u64 > message.total - message.got {
             return Delivered::Protocol;
         }
         match message.write {
-            // SAFETY: the payload lies inside the ring (`Consumer::next` checked it), or in a bounce buffer that stays
-            // mapped as long as the peer object of `link`.
+            // SAFETY: the payload lies inside the ring (`Consumer::next` checked it).
             None => unsafe { bytes::scatter(from, len, self.receives.list(), message.got as usize) },
             Some(target) => {
                 let part = Target { addr: target.addr + message.got, len: len as u64, rkey: target.rkey };
@@ -129,16 +122,8 @@ impl Rx {
                 }
             }
         }
-        if bounced && !still_there(link) {
-            self.close();
-            return Delivered::Idle;
-        }
         self.advance(frame);
         message.got += len as u64;
-        if bounced {
-            // The sender waits for the buffer.
-            self.publish(conn, link);
-        }
         if message.got < message.total {
             self.current = Some(message);
             return Delivered::Progress;
@@ -148,6 +133,9 @@ impl Rx {
                 self.finish_request(conn);
             }
             return Delivered::Progress;
+        }
+        if let Some(since) = message.since {
+            self.measured(link, Way::Ring, message.total, since.elapsed().as_nanos());
         }
         match self.end_window(conn, message.note) {
             Ok(()) => self.received(conn, message.total, message.flags, message.note),
@@ -170,6 +158,8 @@ impl Rx {
         if list.total() != len {
             return Delivered::Protocol;
         }
+        let mappable = list.parts().iter().any(|part| part.map != 0);
+        let since = if mappable { None } else { self.begin(Way::Kernel, len) };
         if !one_sided::pull(conn, link, &mut self.near, &list, self.receives.list()) {
             let here = Some(CompletionStatus::PARTIAL);
             return Delivered::PeerFault { here, there: CompletionStatus::REMOTE_ERROR };
@@ -177,6 +167,9 @@ impl Rx {
         if !still_there(link) {
             self.close();
             return Delivered::Idle;
+        }
+        if let Some(since) = since {
+            self.measured(link, Way::Kernel, len, since.elapsed().as_nanos());
         }
         self.advance(frame);
         let note = std::mem::take(&mut self.note);

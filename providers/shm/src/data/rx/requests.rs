@@ -27,7 +27,7 @@ impl Rx {
         self.advance(frame);
         if target.len != 0 {
             let (flags, note, total) = (frame.flags, Note::default(), target.len);
-            self.current = Some(Message { write: Some(target), flags, note, got: 0, total });
+            self.current = Some(Message { write: Some(target), flags, note, got: 0, total, since: None });
         } else if frame.flags & UNFINISHED == 0 {
             self.finish_request(conn);
         }

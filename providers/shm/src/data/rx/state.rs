@@ -12,6 +12,7 @@ use crate::data::link::Link;
 use crate::data::protocol::{IMMEDIATE, INVALIDATE, Note, SOLICITED};
 use crate::data::ring::{Consumer, Frame, Producer, ProtocolError};
 use crate::data::segment::RingMemory;
+use crate::data::select::{Selector, Way};
 use crate::memory::mapped::MappingCache;
 use crate::memory::target::Target;
 
@@ -28,6 +29,8 @@ pub(crate) struct Rx {
     pub(super) unfinished: bool,
     /// How far behind its header the next message is expected to have bytes.
     pub(super) ahead: u32,
+    /// How the peer's long messages are carried.
+    pub(super) selector: Selector,
     pub(super) rings: Option<Rings>,
     pub(super) receives: Receives,
     /// Completions made while the application was away.
@@ -80,6 +83,8 @@ pub(super) struct Message {
     pub(super) note: Note,
     pub(super) got: u64,
     pub(super) total: u64,
+    /// When it began, if it is measured.
+    pub(super) since: Option<Instant>,
 }
 
 /// An answer that is under way.
@@ -106,6 +111,19 @@ impl Rx {
         if let Some(rings) = self.rings.as_mut() {
             rings.from.advance(frame);
             self.dirty = true;
+        }
+    }
+
+    /// When a message of `len` bytes begins, if it is to be measured.
+    pub(super) fn begin(&mut self, way: Way, len: u64) -> Option<Instant> {
+        self.selector.measures(way, len).then(Instant::now)
+    }
+
+    /// A message that came this way is copied.
+    #[cold]
+    pub(super) fn measured(&mut self, link: &Link, way: Way, len: u64, nanos: u128) {
+        if self.selector.measured(way, len, nanos as u64) {
+            link.segment.own().by_kernel.store(self.selector.word(), Ordering::Relaxed);
         }
     }
 

@@ -1,8 +1,9 @@
 //! From the request to its plan, and from the plan to frames: see the tables of [`crate::data::protocol`].
 
+use std::sync::atomic::Ordering;
+
 use dat_plugin::{CompletionStatus, Opcode};
 
-use super::bounce::bounce;
 use super::frame::{Payload, Start, solicited};
 use super::queue::Work;
 use super::state::{Stage, Tx};
@@ -10,6 +11,7 @@ use crate::data::conn::Conn;
 use crate::data::link::Link;
 use crate::data::one_sided::{self, Operation, RdmaResult};
 use crate::data::protocol::{Plan, UNFINISHED, kind};
+use crate::data::select;
 use crate::memory::target::{Atomic, Part, Target};
 
 impl Tx {
@@ -22,25 +24,18 @@ impl Tx {
         }
         let (limits, total, chunk) = (&conn.thresholds, work.total, self.chunk() as u64);
         let fits = total <= chunk;
-        if fits && total < limits.mapped {
-            return Plan::Eager;
-        }
-        if total >= limits.mapped && link.pull(total) {
-            if let Some((map, offset)) = mappable(conn, work) {
+        if link.pull(total) {
+            if total >= limits.mapped
+                && let Some((map, offset)) = mappable(conn, work)
+            {
                 return Plan::Mapped { map, offset };
             }
-            let long = total >= limits.kernel.max(chunk + 1);
-            if long && (total > limits.bounce_max || bounce(conn, link).is_none()) {
+            let chosen = || select::by_kernel(link.segment.peer().by_kernel.load(Ordering::Relaxed), total);
+            if limits.kernel.map_or_else(chosen, |least| total >= least) {
                 return Plan::Kernel;
             }
         }
-        if fits {
-            Plan::Eager
-        } else if total <= limits.bounce_max && bounce(conn, link).is_some() {
-            Plan::Bounce
-        } else {
-            Plan::Parts
-        }
+        if fits { Plan::Eager } else { Plan::Parts }
     }
 
     /// Starts or continues the oldest request that is not wholly started.
@@ -61,15 +56,15 @@ impl Tx {
                 let len = work.segs.len() * Part::BYTES;
                 tx.frame(conn, link, work, (kind::PULL, flags, total), len, Payload::List(plan))
             }),
-            Plan::Bounce | Plan::Parts => self.noted(conn, link, work, |tx| {
+            Plan::Parts => self.noted(conn, link, work, |tx| {
                 if tx.step.stage != Stage::Headed {
                     let header = (kind::HEAD, solicited(work.flags), work.total as u32);
-                    match tx.part(conn, link, work, plan, header) {
+                    match tx.part(conn, link, work, header) {
                         Start::Gone => tx.step.stage = Stage::Headed,
                         other => return other,
                     }
                 }
-                tx.rest(conn, link, work, plan)
+                tx.rest(conn, link, work)
             }),
             Plan::Rdma => self.rdma(conn, link, work),
             Plan::Remote => self.remote(conn, link, work),
@@ -96,10 +91,16 @@ impl Tx {
         rest(self)
     }
 
+    /// The next part of a message or write.
+    fn part(&mut self, conn: &Conn, link: &Link, work: &Work<'_>, header: (u8, u8, u32)) -> Start {
+        let len = (work.total - self.step.part).min(self.chunk() as u64) as usize;
+        self.frame(conn, link, work, header, len, Payload::Data)
+    }
+
     /// The parts after the first frame.
-    fn rest(&mut self, conn: &Conn, link: &Link, work: &Work<'_>, plan: Plan) -> Start {
+    fn rest(&mut self, conn: &Conn, link: &Link, work: &Work<'_>) -> Start {
         while self.step.part < work.total {
-            match self.part(conn, link, work, plan, (kind::MORE, 0, 0)) {
+            match self.part(conn, link, work, (kind::MORE, 0, 0)) {
                 Start::Gone => {}
                 other => return other,
             }
@@ -140,7 +141,7 @@ impl Tx {
                     }
                 }
                 if self.step.stage == Stage::Headed {
-                    match self.rest(conn, link, work, Plan::Bounce) {
+                    match self.rest(conn, link, work) {
                         Start::Gone if work.opcode == Opcode::WRITE_IMM => self.step.stage = Stage::Written,
                         other => return other,
                     }

@@ -37,7 +37,6 @@ pub(super) enum Payload {
     Data,
     /// Where the segments of the request are.
     List(Plan),
-    Bounced(Part),
     Target(Target),
     Atomic(Atomic),
     Length(u64),
@@ -67,11 +66,6 @@ impl Tx {
                 // SAFETY: a reserved slot has room for `len` bytes.
                 unsafe { bytes::gather(work.segs, self.step.part as usize, to, len) };
                 self.step.part += len as u64;
-            }
-            Payload::Bounced(part) => {
-                // SAFETY: a reserved slot has room for `len` bytes, which is a part's size.
-                unsafe { part.store(to) };
-                self.step.part += part.len;
             }
             Payload::List(plan) => {
                 for (index, segment) in work.segs.iter().enumerate() {

@@ -1,7 +1,5 @@
 //! The state of the requesting half.
 
-use std::collections::VecDeque;
-
 use super::queue::Queue;
 use crate::data::completion::Window;
 use crate::data::protocol::Plan;
@@ -23,8 +21,6 @@ pub(crate) struct Tx {
     pub(super) reads_max: u32,
     /// Memory of the peer's that was written to or read last.
     pub(super) near: MappingCache,
-    /// Bounce buffers with bytes of messages, each with the end of its frame in the ring.
-    pub(super) bounced: VecDeque<(u64, u32)>,
 }
 
 /// The progress of a request that takes several steps.
