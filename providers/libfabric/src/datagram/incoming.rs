@@ -86,6 +86,11 @@ impl Datagrams {
             tracing::warn!("a request that cannot be accepted is dropped: too many refusals are being sent");
             return;
         }
+        // An answer makes libfabric connect to the address in the request, which nothing has confirmed.
+        if !self.is_known(name) && !self.newcomers.lock().allow(Instant::now()) {
+            tracing::warn!("a request of an unknown address is dropped: too many of them arrive");
+            return;
+        }
         let (number, place) = match self.named(name) {
             Ok(named) => named,
             Err(failure) => {
@@ -204,6 +209,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::datagram::MAX_NEWCOMERS;
     use crate::endpoint::outbox::MAX_ANSWERS;
     use crate::testing::device;
     use crate::wire::datagram::HEAD;
@@ -277,6 +283,33 @@ mod tests {
         // The limit is for each second; twenty are more than this takes.
         let most = 20 * crate::datagram::MAX_REFUSALS as usize;
         assert!(peers <= most && waiting <= most, "{peers} peers and {waiting} frames are kept");
+    }
+
+    /// The same at a port where an application answers each request at once, so that no request waits.
+    #[test]
+    fn requests_of_made_up_addresses_that_are_answered_are_limited() {
+        let Some((device, port)) = listening() else { return };
+        let datagrams = device.inner().datagrams.as_ref().expect("datagrams");
+        let hello = Hello { chan: 1, page: 5, kind: Kind::Request, ..refusal(Kind::Request) };
+        let (mut answered, mut seconds) = (0, 1);
+        let start = Instant::now();
+        for number in 0..40 * MAX_NEWCOMERS {
+            let at = SocketAddr::from(([127, 2, (number >> 8) as u8, number as u8], 1 + number as u16));
+            let name = crate::address::Raw::from(at);
+            let body = Body::Hello { name: name.bytes(), hello, data: b"" };
+            let mut bytes = [0; FRAME];
+            let len = Frame { to: 0, secret: 0, arg: 0, body }.encode(&mut bytes).expect("fits");
+            datagrams.on_frame(&port, &bytes[..len]);
+            let asked: Vec<u64> = datagrams.requests.lock().keys().copied().collect();
+            for request in asked {
+                answered += 1;
+                datagrams.reject(request, Kind::Reject, b"");
+            }
+            datagrams.outbox.take_waiting();
+            seconds = start.elapsed().as_secs() + 2;
+        }
+        let most = seconds * u64::from(MAX_NEWCOMERS);
+        assert!(answered > 0 && answered <= most, "{answered} were answered in {seconds} s");
     }
 
     #[test]

@@ -68,6 +68,8 @@ pub struct Datagrams {
     pub peers: AddressVector,
     /// Limits refusals to addresses that anybody could have named.
     pub refusals: Mutex<RateLimit>,
+    /// Limits requests of addresses that no connection has confirmed.
+    pub newcomers: Mutex<RateLimit>,
     /// Requests that the engine has not answered yet.
     pub requests: Mutex<HashMap<u64, PendingRequest>>,
     pub next_request: AtomicU64,
@@ -145,6 +147,7 @@ impl Datagrams {
             next_port: AtomicU32::new(1),
             peers: AddressVector::new(&core.fabric, MAX_PEERS),
             refusals: Mutex::new(RateLimit::new(MAX_REFUSALS)),
+            newcomers: Mutex::new(RateLimit::new(MAX_NEWCOMERS)),
             requests: Mutex::default(),
             next_request: AtomicU64::new(0),
             unanswered: Mutex::default(),
@@ -351,6 +354,9 @@ const MAX_PEERS: usize = 1 << 16;
 
 /// Refusals in a second to addresses that anybody could have named. An honest peer that gets none times out.
 pub const MAX_REFUSALS: u32 = 64;
+
+/// Requests in a second of addresses that are not in the address vector. A peer has one address for all connections.
+pub const MAX_NEWCOMERS: u32 = 1024;
 
 pub fn refusal(kind: Kind) -> Hello {
     Hello { kind, chan: 0, qos: 0, posted: 0, room: 0, page: 0, key: 0, shared: false }

@@ -45,6 +45,11 @@ impl Datagrams {
         }
     }
 
+    /// Whether the address of this name is in the address vector.
+    pub fn is_known(&self, name: &[u8]) -> bool {
+        self.read_name(name).is_some_and(|(address, _)| self.peers.contains(&address))
+    }
+
     /// The peer with this name, entered in the address vector, and where its process listens by TCP.
     pub fn named(&self, name: &[u8]) -> Result<(Arc<PeerAddress>, Option<SocketAddr>), Failure> {
         let (address, place) = self.read_name(name).ok_or_else(|| {

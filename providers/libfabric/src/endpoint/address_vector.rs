@@ -84,6 +84,10 @@ impl AddressVector {
         Ok(peer)
     }
 
+    pub fn contains(&self, addr: &Raw) -> bool {
+        self.peers.lock().contains_key(addr.bytes())
+    }
+
     /// Removes the entry that was used longest ago, of those that no connection, request or frame needs.
     fn evict(&self, peers: &mut HashMap<Vec<u8>, Arc<PeerAddress>>) -> Result<(), Failure> {
         let unused = peers.iter().filter(|(_, peer)| Arc::strong_count(peer) == 1);
