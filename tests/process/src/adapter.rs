@@ -46,7 +46,7 @@ impl fmt::Display for Domain {
     }
 }
 
-/// Opens `shm0` with these parameters. The plugin is found beside the test's executable, or through `DAT_PLUGIN_PATH`.
+/// Opens `shm0` with these parameters, or, when they begin with a fabric, the libfabric provider. The plugin is found beside the test's executable, or through `DAT_PLUGIN_PATH`.
 ///
 /// `DAT_TEST_LOG=debug`, or another level, prints the log.
 pub fn open(parameters: &str) -> Result<Ia> {
@@ -55,7 +55,8 @@ pub fn open(parameters: &str) -> Result<Ia> {
         // Fails from the second time on: it is set up already.
         let _ = told.try_init();
     }
-    let text = format!("[provider.shm0]\nlibrary = \"libdat_shm.so\"\nparams = {{ {parameters} }}\n");
+    let library = if parameters.starts_with("fabric") { "libdat_libfabric.so" } else { "libdat_shm.so" };
+    let text = format!("[provider.shm0]\nlibrary = \"{library}\"\nparams = {{ {parameters} }}\n");
     let registry = Registry::from_str("process-tests.toml", &text)?;
     IaBuilder::new("shm0").open_in(&registry)
 }

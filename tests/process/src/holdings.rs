@@ -1,5 +1,6 @@
 //! What a process, and its peers, hold of the system's things.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,7 +16,7 @@ pub struct Holdings {
     pub segment_bytes: u64,
     /// Threads of this process.
     pub threads: usize,
-    /// Names in /dev/shm that look like this project's, of any process.
+    /// Names in /dev/shm as those of this project would be, of any process.
     pub shm_files: usize,
 }
 
@@ -31,7 +32,8 @@ impl Holdings {
             segment_bytes += length(line).unwrap_or(0);
         }
         let shm_files = entries("/dev/shm");
-        let shm_files = shm_files.iter().filter(|entry| entry.file_name().to_string_lossy().contains("dat"));
+        let shm_files =
+            shm_files.iter().filter(|entry| entry.file_name().to_string_lossy().starts_with("dat-shm"));
         Holdings {
             // Without the descriptor of this listing.
             descriptors: entries("/proc/self/fd").len() - 1,
@@ -56,10 +58,10 @@ impl Holdings {
         last
     }
 
-    /// What this process holds once it is this again, or, after two seconds, what it holds then: threads that end and
+    /// What this process holds once it is this again, or, after ten seconds, what it holds then: threads that end and
     /// descriptors other threads close take a moment.
     pub fn settled(&self) -> Holdings {
-        let deadline = Instant::now() + Duration::from_secs(2);
+        let deadline = Instant::now() + Duration::from_secs(10);
         loop {
             let now = Holdings::now();
             if now == *self || Instant::now() > deadline {
@@ -67,6 +69,19 @@ impl Holdings {
             }
             thread::sleep(Duration::from_millis(10));
         }
+    }
+
+    /// How many descriptors of each kind this process has open: what to look at when some are left.
+    pub fn kinds() -> BTreeMap<String, usize> {
+        let mut kinds = BTreeMap::new();
+        for entry in fs::read_dir("/proc/self/fd").into_iter().flatten().flatten() {
+            let target = fs::read_link(entry.path()).unwrap_or_default();
+            // `socket:[123]`, but `anon_inode:[eventfd]`.
+            let numbered = |c: char| "[]".contains(c) || c.is_ascii_digit();
+            let kind = target.to_string_lossy().trim_end_matches(numbered).to_owned();
+            *kinds.entry(kind).or_default() += 1;
+        }
+        kinds
     }
 
     /// Bytes of memory that are this process's alone.

@@ -5,6 +5,7 @@
 #![deny(unsafe_code)]
 
 mod adapter;
+mod crowd;
 mod descriptors;
 pub mod fork;
 mod holdings;
@@ -16,11 +17,12 @@ mod service;
 mod surroundings;
 
 pub use adapter::{Domain, open};
+pub use crowd::Crowd;
 pub use descriptors::descriptors;
 pub use holdings::Holdings;
 pub use link::{Link, Load, pattern, sum};
 pub use peer::Peer;
-pub use random::{random, random_time};
+pub use random::{random, random_time, setting};
 pub use server::{Note, Server};
 pub use surroundings::alone;
 

@@ -5,7 +5,7 @@ use std::io::BufRead;
 use std::time::{Duration, Instant};
 
 use dat::{CloseFlags, Ia, Result, RmrTriplet};
-use dat_process_tests::{Link, Load, Note, Server, fork, open, server, sum};
+use dat_process_tests::{Crowd, Link, Load, Note, Server, fork, open, server, sum};
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -15,10 +15,11 @@ fn main() {
         ["silent", parameters] => serve(parameters, true),
         ["load", parameters, port, load] => run_load(parameters, number(port), load),
         ["connect", parameters, port] => connect(parameters, number(port)),
+        ["crowd", parameters, port, count] => crowd(parameters, number(port), number(count)),
         ["reconnect", parameters, port] => reconnect(parameters, number(port)),
         ["open", "-"] => open_once(),
         ["fork", parameters, port] => run_fork(parameters, number(port)),
-        _ => panic!("roles: serve, silent, load, connect, reconnect, open, fork; see the source"),
+        _ => panic!("roles: serve, silent, load, connect, crowd, reconnect, open, fork; see the source"),
     };
     if let Err(error) = outcome {
         println!("error {error}");
@@ -89,6 +90,18 @@ fn connect(parameters: &str, port: u64) -> Result<()> {
         Err(error) => println!("outcome {error}"),
     }
     Ok(())
+}
+
+fn crowd(parameters: &str, port: u64, count: u64) -> Result<()> {
+    follow_input(|_| ());
+    let mut crowd = Crowd::new(&adapter(parameters)?, port, count as usize)?;
+    println!("working");
+    let mut random = fastrand::Rng::new();
+    loop {
+        crowd.work(&mut random)?;
+        // Many of these share few processors.
+        std::thread::sleep(Duration::from_millis(2));
+    }
 }
 
 fn reconnect(parameters: &str, port: u64) -> Result<()> {

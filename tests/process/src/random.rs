@@ -1,4 +1,4 @@
-//! Random numbers that can be reproduced.
+//! Random numbers that can be reproduced, and the lengths of runs.
 
 use std::time::Duration;
 
@@ -15,4 +15,14 @@ pub fn random() -> Rng {
 /// A time below `limit`, in whole microseconds.
 pub fn random_time(random: &mut Rng, limit: Duration) -> Duration {
     Duration::from_micros(random.u64(..limit.as_micros() as u64))
+}
+
+/// A number that a long run by hand sets by a variable.
+///
+/// # Panics
+/// When it is set to something else.
+pub fn setting(name: &str, usual: u64) -> u64 {
+    let parse =
+        |text: String| text.parse().unwrap_or_else(|_| panic!("{name} is {text:?}, which is no number"));
+    std::env::var(name).map_or(usual, parse)
 }

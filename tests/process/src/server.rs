@@ -9,7 +9,7 @@ use dat::{
 };
 
 use crate::service::BYTES;
-pub use crate::service::{DEAF, ECHO, IDLE, SINK};
+pub use crate::service::{DEAF, ECHO, IDLE, LIGHT, SINK};
 
 /// Serves every client until it goes.
 #[derive(Debug)]
@@ -48,9 +48,20 @@ impl Server {
     /// Listens on a free connection qualifier.
     pub fn new(ia: &Ia) -> Result<Server> {
         let pz = ia.pz()?;
+        let region = pz.region(BYTES, Privileges::ALL)?;
+        Server::of(ia, pz, region)
+    }
+
+    /// The same with memory of the heap: its pages go back to the allocator.
+    pub fn with_heap(ia: &Ia) -> Result<Server> {
+        let pz = ia.pz()?;
+        let region = pz.heap_region(BYTES, Privileges::ALL)?;
+        Server::of(ia, pz, region)
+    }
+
+    fn of(ia: &Ia, pz: Pz, region: Region) -> Result<Server> {
         let evd = ia.evd(8192)?;
         let psp = ia.listen_any(&evd)?;
-        let region = pz.region(BYTES, Privileges::ALL)?;
         Ok(Server {
             ia: ia.clone(),
             pz,
@@ -114,6 +125,7 @@ impl Server {
         let (receives, bytes) = match &mode[..] {
             ECHO => (8, 4096),
             SINK => (2, 1 << 20),
+            LIGHT => (1, 64),
             _ => (0, 0),
         };
         let ep = self
@@ -123,7 +135,12 @@ impl Server {
             .max_recvs(receives.max(1))
             .max_requests(receives.max(1))
             .create()?;
-        let client = Client { ep: ep.clone(), echo: mode == ECHO, outstanding: receives, gone: false };
+        let client = Client {
+            ep: ep.clone(),
+            echo: mode == ECHO || mode == LIGHT,
+            outstanding: receives,
+            gone: false,
+        };
         for _ in 0..receives {
             ep.recv(self.pz.buffer(bytes)?)?;
         }

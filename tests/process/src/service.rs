@@ -9,5 +9,7 @@ pub const ECHO: &[u8] = b"echo";
 pub const SINK: &[u8] = b"sink";
 /// A client that sends nothing, and shall cost little.
 pub const IDLE: &[u8] = b"idle";
+/// A client of many, with one small message at a time that it wants back.
+pub const LIGHT: &[u8] = b"light";
 /// A client whose messages find no receive.
 pub const DEAF: &[u8] = b"deaf";

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use dat::{ConnectionKind, Ia};
 use dat_process_tests::{
-    Domain, Holdings, LONG, Link, Load, Note, Peer, Server, open, random, random_time, server,
+    Domain, Holdings, LONG, Link, Load, Note, Peer, Server, open, random, random_time, server, setting,
 };
 use fastrand::Rng;
 
@@ -14,8 +14,8 @@ const PEER: &str = env!("CARGO_BIN_EXE_dat-peer");
 const BOUND: Duration = Duration::from_millis(100);
 /// When no processor is free, the survivor's event comes later than that: now and then, and not by much.
 const BUSY: Duration = Duration::from_secs(2);
-/// Kills of each kind.
-const ROUNDS: usize = 5;
+/// Kills of each of the thirteen kinds. `DAT_TEST_ROUNDS=770` makes 10,000 kills.
+const ROUNDS: u64 = 5;
 /// The longest time between the start of the load and the kill.
 const MOMENT: Duration = Duration::from_millis(15);
 
@@ -28,13 +28,16 @@ fn the_survivor_learns_it_at_once_and_keeps_nothing() {
     // What is created once is created here, before the count.
     round(&ia, &domain, &mut random, &mut Vec::new());
     let before = Holdings::calm();
+    let kinds = Holdings::kinds();
     let mut times = Vec::new();
-    for _ in 0..ROUNDS {
+    for _ in 0..setting("DAT_TEST_ROUNDS", ROUNDS) {
         round(&ia, &domain, &mut random, &mut times);
     }
-    assert_eq!(before.settled(), before, "left: after, before");
-    assert_eq!(Holdings::sockets_named(domain.name()), 0, "sockets are left");
     report(&times);
+    let after = before.settled();
+    println!("left after all of them: {after:?}");
+    assert_eq!(after, before, "left: after, before; open are {:?}, were {kinds:?}", Holdings::kinds());
+    assert_eq!(Holdings::sockets_named(domain.name()), 0, "sockets are left");
 }
 
 type Times = Vec<(String, Duration)>;
