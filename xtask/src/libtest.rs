@@ -50,9 +50,15 @@ pub struct Failure {
 impl Tests {
     /// Runs a `cargo test` and counts. Fails when a test failed or when none ran: a run of nothing proves nothing.
     pub fn of(run: Run) -> Result<Tests> {
+        Tests::with(run, |_| {})
+    }
+
+    /// The same, with each line handed to `look` as well.
+    pub fn with(run: Run, mut look: impl FnMut(&str)) -> Result<Tests> {
         let mut tests = Tests::default();
         let ended = run.lines(|line| {
             tests.line(line);
+            look(line);
         });
         tests.verdict(ended)?;
         Ok(tests)

@@ -49,7 +49,7 @@ type Words = [String];
 type Call = fn(&Words) -> Report;
 
 /// What each command of the list calls.
-const COMMANDS: [(&str, Call); 28] = [
+const COMMANDS: [(&str, Call); 29] = [
     ("demo", |_| demo::run()),
     ("test", suite::run),
     ("docs", |_| docs::run()),
@@ -69,6 +69,7 @@ const COMMANDS: [(&str, Call); 28] = [
     ("tsan", |_| legs::sanitizers::thread()),
     ("asan", |_| legs::sanitizers::address()),
     ("fuzz", legs::fuzz::run),
+    ("soak", legs::soak::run),
     ("deny", legs::deny::run),
     ("bench", bench::run),
     ("instructions", |words| legs::instructions::run(has(words, "--save"))),

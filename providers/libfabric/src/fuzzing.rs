@@ -95,13 +95,15 @@ fn channel(device: &FabricDevice) -> Arc<ChannelInner> {
 /// Frames at a connected endpoint, or datagrams at a port.
 pub fn frames(bytes: &[u8]) {
     let mut feed = Feed(bytes);
-    if feed.flag() { framed(&mut feed) } else { datagrams(&mut feed) }
+    let device = if feed.flag() { framed(&mut feed) } else { datagrams(&mut feed) };
+    // Nobody else takes them.
+    device.inner().core.events.lock().clear();
 }
 
 const ROOM: usize = 64;
 
 /// A connected channel with receives, and frames in any order. Nothing lands beside a receive.
-fn framed(feed: &mut Feed<'_>) {
+fn framed(feed: &mut Feed<'_>) -> &'static FabricDevice {
     static DEVICE: OnceLock<FabricDevice> = OnceLock::new();
     let device =
         DEVICE.get_or_init(|| device(&[("fabric", "tcp"), ("address", "127.0.0.1"), ("frames", "on")]));
@@ -149,6 +151,7 @@ fn framed(feed: &mut Feed<'_>) {
     }
     assert!(memory[..ROOM].iter().chain(&memory[2 * ROOM..]).all(|byte| *byte == 0xAA));
     device.inner().channels.remove(chan.id);
+    device
 }
 
 struct Rdm {
@@ -167,7 +170,7 @@ fn rdm() -> &'static Rdm {
 }
 
 /// Frames of a stranger, some with the secret of a channel that connects or accepts.
-fn datagrams(feed: &mut Feed<'_>) {
+fn datagrams(feed: &mut Feed<'_>) -> &'static FabricDevice {
     let Rdm { device, port } = rdm();
     let datagrams: &Datagrams = device.inner().datagrams.as_ref().expect("datagrams");
     let chan = channel(device);
@@ -242,4 +245,5 @@ fn datagrams(feed: &mut Feed<'_>) {
     datagrams.unanswered.lock().clear();
     chan.lock().phase = Phase::Stopped;
     device.inner().channels.remove(chan.id);
+    device
 }

@@ -11,8 +11,8 @@ use crate::process::Run;
 use crate::report::Parts;
 use crate::report::{Report, Result, Stop};
 
-/// The targets: `fuzz/fuzz_targets` has a file for each.
-const TARGETS: [&str; 12] = [
+/// The targets: `fuzz/main.rs` has the same names.
+const TARGETS: [&str; 13] = [
     "shm_packet",
     "shm_ring",
     "shm_program",
@@ -21,6 +21,7 @@ const TARGETS: [&str; 12] = [
     "libfabric_wire",
     "libfabric_finder",
     "libfabric_frames",
+    "private_data",
     "plugins_toml",
     "dat_conf",
     "elf_note",
@@ -28,12 +29,12 @@ const TARGETS: [&str; 12] = [
 ];
 
 /// Coverage as libFuzzer reads it, and AddressSanitizer.
-const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=3 \
                      -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
                      -Cllvm-args=-sanitizer-coverage-trace-compares -Zsanitizer=address";
 
-/// Seconds for each target as a leg.
-const SHORT: u64 = 4;
+/// Seconds for each target as a leg. The kept inputs run in the first of them.
+const SHORT: u64 = 3;
 
 /// A run of more seconds is a long one.
 const LONG: u64 = 60;
@@ -65,10 +66,10 @@ pub fn run(words: &[String]) -> Report {
             }
         }
     }
-    let programs = build(&chosen, seconds)?;
+    let program = build(seconds)?;
     let (mut executions, mut all) = (0, Parts::default());
     for target in chosen {
-        let target = Target { name: target, program: programs.join(target) };
+        let target = Target { name: target, program: &program };
         let fuzzed = target.fuzz(seconds).and_then(|figures| {
             executions += figures.executions;
             if keep {
@@ -81,8 +82,8 @@ pub fn run(words: &[String]) -> Report {
     Ok(format!("{executions} executions, no crash: {}", all.report()?))
 }
 
-/// Builds the targets; gives their folder. For a short run, compiling fast is worth more than running fast.
-fn build(targets: &[&str], seconds: u64) -> Result<PathBuf> {
+/// Builds the program of all targets; gives its path. For a short run, compiling fast is worth more than running fast.
+fn build(seconds: u64) -> Result<PathBuf> {
     need::x86_linux()?;
     need::nightly_with(&[])?;
     // libFuzzer is C++.
@@ -93,22 +94,23 @@ fn build(targets: &[&str], seconds: u64) -> Result<PathBuf> {
         let why = "libfuzzer-sys can be had neither from the network nor from cargo's folder";
         return Err(Stop::not_run(why));
     }
+    let (optimised, debug) = if seconds > LONG { ("3", "line-tables-only") } else { ("0", "false") };
     nightly()
         .args(["build"])
         .args(manifest)
         .args(["--release", "--target", TARGET])
-        .args(targets.iter().flat_map(|target| ["--bin", target]))
         .env("RUSTFLAGS", FLAGS)
-        .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", if seconds > LONG { "3" } else { "1" })
+        .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", optimised)
+        .env("CARGO_PROFILE_RELEASE_DEBUG", debug)
         .env("CARGO_TARGET_DIR", &folder)
         .run()?;
-    Ok(folder.join(TARGET).join("release"))
+    Ok(folder.join(TARGET).join("release/dat-fuzz"))
 }
 
 /// A target, built.
-struct Target {
+struct Target<'a> {
     name: &'static str,
-    program: PathBuf,
+    program: &'a Path,
 }
 
 /// What libFuzzer printed last.
@@ -120,7 +122,7 @@ struct Figures {
     features: String,
 }
 
-impl Target {
+impl Target<'_> {
     /// The corpus in the tree.
     fn kept(&self) -> PathBuf {
         Path::new("fuzz/corpus").join(self.name)
@@ -138,7 +140,8 @@ impl Target {
         // libFuzzer prints to its standard error.
         Run::new("sh")
             .args(["-c", "exec \"$0\" \"$@\" 2>&1"])
-            .args([&self.program])
+            .args([self.program])
+            .env("DAT_FUZZ_TARGET", self.name)
             // Memory that a peer may still write is kept for ever, on purpose.
             .env("ASAN_OPTIONS", "detect_leaks=0")
             .env("DAT_LOG", "off")
@@ -225,16 +228,11 @@ mod tests {
     }
 
     #[test]
-    fn each_target_has_its_file() {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/fuzz_targets");
-        let mut files: Vec<String> = fs_err::read_dir(folder)
-            .expect("the targets")
-            .flatten()
-            .filter_map(|file| Some(file.path().file_stem()?.to_string_lossy().into_owned()))
-            .collect();
-        let mut targets = TARGETS.map(str::to_owned).to_vec();
-        files.sort();
-        targets.sort();
-        assert_eq!(files, targets);
+    fn the_program_has_these_targets() {
+        let main = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/main.rs");
+        let main = fs_err::read_to_string(main).expect("the targets");
+        let names: Vec<&str> =
+            main.lines().filter_map(|line| line.strip_prefix("    (\"")?.split('"').next()).collect();
+        assert_eq!(names, TARGETS);
     }
 }

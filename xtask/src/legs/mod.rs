@@ -21,4 +21,5 @@ pub mod preconditions;
 pub mod rdma;
 pub mod sanitizers;
 pub mod setup;
+pub mod soak;
 pub mod two_hosts;
