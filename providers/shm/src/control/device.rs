@@ -93,7 +93,7 @@ pub(crate) const MAX_QUEUES: u32 = BITMAPS as u32;
 pub(crate) const MAX_MESSAGE: u64 = 1 << 31;
 /// Connections of which nothing is known yet, and requests that the engine has not answered.
 const MAX_STRANGERS: usize = 4096;
-const MAX_UNANSWERED: u32 = 4096;
+pub(crate) const MAX_UNANSWERED: u32 = if cfg!(test) { 32 } else { 4096 };
 /// The pause before the next accept when no descriptor is free.
 const PAUSE: Duration = Duration::from_millis(20);
 /// Packets of one connection that are taken before the next one's.

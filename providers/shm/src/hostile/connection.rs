@@ -1,8 +1,10 @@
 //! What a peer sends over the socket, in connecting and after.
 
+use dat_plugin::RejectReason;
 use rustix::fs::MemfdFlags;
 
 use super::*;
+use crate::control::device::MAX_UNANSWERED;
 
 #[test]
 fn packets_out_of_turn_break_the_connection() {
@@ -137,6 +139,32 @@ fn a_client_that_says_nothing_is_dropped_in_time() {
     attacker.wait_closed(&mut host);
     assert!(start.elapsed() >= Duration::from_millis(30));
     assert!(host.events().is_empty());
+}
+
+/// Requests that the application leaves unanswered hold a limited number of descriptors.
+#[test]
+fn requests_that_nobody_answers_are_limited() {
+    let mut host = Host::open(&[]);
+    let listener = host.device.listen(0, 1).unwrap();
+    let ask = |host: &mut Host| {
+        let attacker = Attacker::new(listener.port());
+        attacker.send(&Attacker::request(listener.port()), &attacker.fds());
+        host.pump();
+        attacker
+    };
+    let mut waiting: Vec<_> = (0..MAX_UNANSWERED)
+        .map(|_| {
+            let attacker = ask(&mut host);
+            (attacker, host.wait(EventKind::REQUEST).request)
+        })
+        .collect();
+    ask(&mut host).wait_closed(&mut host);
+    assert!(host.events().is_empty(), "one more is refused, and the application is not asked");
+    // An answer makes room.
+    let (_, request) = waiting.pop().unwrap();
+    let _ = host.device.reject(request, RejectReason::CONSUMER, b"no");
+    let _attacker = ask(&mut host);
+    host.wait(EventKind::REQUEST);
 }
 
 /// An accepted peer that never confirms does not keep the endpoint.

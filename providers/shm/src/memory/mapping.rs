@@ -255,6 +255,40 @@ mod tests {
         }
     }
 
+    /// A pending signal interrupts the call that fills memory, as often as a profiler's timer wants.
+    #[test]
+    #[cfg_attr(miri, ignore = "memory files")]
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "a signal handler of the test, which is the application here"
+    )]
+    fn memory_is_filled_although_signals_interrupt_it() {
+        extern "C" fn nothing(_: libc::c_int) {}
+        const LEN: usize = 256 << 20;
+        let made = SharedMapping::create("test", LEN, Pages::Normal, Seals::BothWrite).unwrap();
+        let nothing: extern "C" fn(libc::c_int) = nothing;
+        // SAFETY: a handler that does nothing; the thread that gets the signals outlives the one that sends them.
+        let filler = unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = nothing as usize;
+            assert_eq!(libc::sigaction(libc::SIGUSR2, &action, ptr::null_mut()), 0);
+            libc::pthread_self()
+        };
+        let ends = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !ends.load(std::sync::atomic::Ordering::Relaxed) {
+                    // SAFETY: the thread waits for this one.
+                    unsafe { libc::pthread_kill(filler, libc::SIGUSR2) };
+                    std::thread::sleep(std::time::Duration::from_millis(5));
+                }
+            });
+            let filled = made.fill(0, LEN);
+            ends.store(true, std::sync::atomic::Ordering::Relaxed);
+            filled.unwrap();
+        });
+    }
+
     #[test]
     #[cfg_attr(miri, ignore = "memory files")]
     fn a_file_its_maker_writes_cannot_be_written_or_punched_by_others() {
