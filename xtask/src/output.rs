@@ -145,25 +145,21 @@ fn failed_tests(failures: &[Failure], room: usize) -> Vec<String> {
     lines
 }
 
-/// At most `room` lines of a failed test's output: its panic, some lines before it, most lines after it. Stack
-/// addresses are left out.
+/// At most `room` lines of a failed test's output: from its panic on, or its last ones. Stack addresses are left out.
 fn excerpt(failure: &Failure, room: usize) -> Vec<&str> {
     let mut stack = false;
-    let mut lines: Vec<&str> = Vec::new();
-    for line in failure.output.iter().map(String::as_str) {
-        stack = line == "stack backtrace:" || stack && (line.starts_with(' ') || line.starts_with("note: "));
-        if !stack && !line.is_empty() && !line.starts_with("note: run with `RUST_BACKTRACE") {
-            lines.push(line);
-        }
-    }
+    let shown = |line: &&str| {
+        stack = *line == "stack backtrace:" || stack && (line.starts_with(' ') || line.starts_with("note: "));
+        !stack && !line.is_empty() && !line.starts_with("note: run with `RUST_BACKTRACE")
+    };
+    let lines: Vec<&str> = failure.output.iter().map(String::as_str).filter(shown).collect();
     // Its own panic, if it can be distinguished from deliberate ones.
     let own = format!("thread '{}'", failure.name);
     let panics = |line: &&str| line.contains(" panicked at ");
     let panic = lines.iter().position(|line| panics(line) && line.starts_with(&own));
     let panic = panic.or_else(|| lines.iter().rposition(panics)).unwrap_or(lines.len());
-    let after = (lines.len() - panic).min((room - room / 4).max(room.saturating_sub(panic)));
-    let from = panic.saturating_sub(room.saturating_sub(after));
-    lines[from..panic + after].to_vec()
+    let from = panic.saturating_sub(1).min(lines.len().saturating_sub(room));
+    lines[from..lines.len().min(from + room)].to_vec()
 }
 
 /// Keeps a line in the log. Returns whether to print it now.

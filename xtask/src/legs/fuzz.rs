@@ -173,7 +173,6 @@ impl Target<'_> {
     fn keep(&self) -> Result<()> {
         let (found, kept) = (self.found()?, self.kept());
         let merged = target_dir()?.join("fuzz/merged").join(self.name);
-        let _failed = |error: std::io::Error| format!("{}: {error}", merged.display());
         let _ = fs_err::remove_dir_all(&merged);
         fs_err::create_dir_all(&merged)?;
         self.start().args(["-merge=1"]).args([&merged, &found, &kept]).args(["-max_len=512"]).run()?;

@@ -9,14 +9,14 @@
 use fs_err as fs;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::cargo::{COUNTED, build, cargo, target_dir};
 use crate::markdown::{Markdown, PAGE, with_table};
 use crate::need;
 use crate::process::Run;
 use crate::report::{Report, Result, Stop};
-use crate::root::root;
+use crate::root::{files_below, root};
 
 /// The table of the page about performance.
 pub const TABLE: &str = "instructions";
@@ -41,8 +41,8 @@ const PHASES: [&str; 5] = ["post_recv", "post_send", "recv_completion", "send_co
 const PERCENT: f64 = 3.0;
 const INSTRUCTIONS: f64 = 3.0;
 
-/// Instructions an operation, by provider and layer, then phase.
-type Counts = BTreeMap<(String, String), BTreeMap<String, f64>>;
+/// Instructions an operation, by provider, layer and phase.
+type Counts = BTreeMap<[String; 3], f64>;
 
 /// Counts; then compares, or keeps the counts with `save`.
 pub fn run(save: bool) -> Report {
@@ -68,7 +68,7 @@ pub fn run(save: bool) -> Report {
         fs::write(root().join(FILE), text(&counts, &compiler))?;
         let page = fs::read_to_string(root().join(PAGE))?;
         fs::write(root().join(PAGE), with_table(&page, TABLE, &table(&counts))?)?;
-        return Ok(format!("{} counts written to {FILE}", number(&counts)));
+        return Ok(format!("{} counts written to {FILE}", counts.len()));
     }
     let kept = parse(&kept()?)?;
     let mut wrong = differences(&kept, &counts);
@@ -79,7 +79,7 @@ pub fn run(save: bool) -> Report {
         wrong.retain(|first| again.iter().any(|second| what(second) == what(first)));
     }
     match wrong.is_empty() {
-        true => Ok(format!("{} counts within {PERCENT} % of {FILE}", number(&counts))),
+        true => Ok(format!("{} counts within {PERCENT} % of {FILE}", counts.len())),
         false => Err(format!(
             "{}; if that is meant, `cargo xtask instructions --save` renews {FILE}",
             wrong.join("; ")
@@ -94,10 +94,6 @@ pub fn kept_table() -> Result<String> {
     Ok(table(&parse(&kept)?))
 }
 
-fn number(counts: &Counts) -> usize {
-    counts.values().map(BTreeMap::len).sum()
-}
-
 /// Builds, runs the benchmark under callgrind, reads what it left.
 fn count() -> Result<Counts> {
     let libraries =
@@ -105,7 +101,7 @@ fn count() -> Result<Counts> {
     build(COUNTED, &libraries.split(' ').collect::<Vec<_>>())?;
     cargo().args(["build", "--profile", COUNTED, "-p", "dat-bench", "--bin", "dat-count"]).run()?;
     let built = target_dir()?.join(COUNTED);
-    let work = tempfile::tempdir().map_err(|error| format!("a folder for the counts: {error}"))?;
+    let work = tempfile::tempdir()?;
     let doubles = work.path().join("lib");
     stand_in(&built, &doubles)?;
     let out = work.path().join("callgrind");
@@ -124,7 +120,6 @@ fn count() -> Result<Counts> {
 
 /// A folder in which the libraries' names lead to their stand-ins, as far as those are built.
 pub(super) fn stand_in(built: &Path, folder: &Path) -> Result<()> {
-    let _failed = |error: std::io::Error| format!("{}: {error}", folder.display());
     fs::create_dir(folder)?;
     for (file, name) in STAND_INS.into_iter().filter(|(file, _)| built.join(file).exists()) {
         std::os::unix::fs::symlink(built.join(file), folder.join(name))?;
@@ -132,12 +127,10 @@ pub(super) fn stand_in(built: &Path, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The totals of callgrind's files, each two of one phase made a cost by operation.
+/// The totals of callgrind's files. Two of one phase, with different numbers of operations, make a cost by operation.
 fn read(folder: &Path) -> Result<Counts> {
-    let mut totals: BTreeMap<(String, String, String), Vec<(u64, u64)>> = BTreeMap::new();
-    let files = fs::read_dir(folder)?;
-    let files: Vec<PathBuf> = files.flatten().map(|file| file.path()).filter(|path| path.is_file()).collect();
-    for file in &files {
+    let mut totals: BTreeMap<[String; 3], Vec<(u64, u64)>> = BTreeMap::new();
+    for file in files_below(folder)?.iter().filter(|file| file.parent() == Some(folder)) {
         let text = fs::read_to_string(file)?;
         let after = |key: &str| text.lines().find_map(|line| line.strip_prefix(key));
         let Some(name) = after("desc: Trigger: Client Request: ") else { continue };
@@ -146,73 +139,58 @@ fn read(folder: &Path) -> Result<Counts> {
         let [provider, layer, phase, operations] = parts[..] else {
             fail!("callgrind wrote of {name:?}, which is no count of ours");
         };
-        let operations = operations.parse().map_err(|_| format!("{name:?} has no number of operations"))?;
-        let key = (provider.to_owned(), layer.to_owned(), phase.to_owned());
-        totals.entry(key).or_default().push((operations, total));
+        totals.entry(key(provider, layer, phase)).or_default().push((operations.parse()?, total));
     }
-    let mut costs = BTreeMap::new();
+    let mut costs = Counts::new();
     for (key, mut pair) in totals {
         pair.sort_unstable();
-        let [(few, less), (many, more)] = pair[..] else {
-            fail!("{key:?} was counted {pair:?}");
-        };
-        costs.insert(key, (more.saturating_sub(less)) as f64 / (many - few) as f64);
+        let [(few, less), (many, more)] = pair[..] else { fail!("{key:?} was counted {pair:?}") };
+        costs.insert(key, more.saturating_sub(less) as f64 / (many - few) as f64);
     }
+    let rounded = |count: f64| (count * 10.0).round() / 10.0;
     let mut counts = Counts::new();
-    for ((provider, layer, phase), cost) in &costs {
-        if phase != "nothing" {
-            let nothing = costs.get(&(provider.clone(), layer.clone(), "nothing".to_owned())).unwrap_or(&0.0);
-            let of_layer = counts.entry((provider.clone(), layer.clone())).or_default();
-            of_layer.insert(phase.clone(), ((cost - nothing) * 10.0).round() / 10.0);
-        }
+    for ([provider, layer, phase], cost) in costs.iter().filter(|([_, _, phase], _)| phase != "nothing") {
+        let nothing = costs.get(&key(provider, layer, "nothing")).unwrap_or(&0.0);
+        counts.insert(key(provider, layer, phase), rounded(cost - nothing));
     }
     for (provider, library, name) in ABOVE {
-        let of = |layer: &str| counts.get(&(provider.to_owned(), layer.to_owned()));
-        if let (Some(direct), Some(whole)) = (of(library), of("abi")) {
-            let above = whole.iter().map(|(phase, count)| {
-                let below = direct.get(phase).unwrap_or(&0.0);
-                (phase.clone(), ((count - below) * 10.0).round() / 10.0)
-            });
-            let above = above.collect();
-            counts.insert((provider.to_owned(), name.to_owned()), above);
+        for phase in PHASES {
+            let of = |layer: &str| counts.get(&key(provider, layer, phase));
+            if let (Some(below), Some(whole)) = (of(library), of("abi")) {
+                counts.insert(key(provider, name, phase), rounded(whole - below));
+            }
         }
     }
     match counts.is_empty() {
-        true => Err("callgrind left no counts".into()),
+        true => fail!("callgrind left no counts"),
         false => Ok(counts),
     }
 }
 
-fn differences(kept: &Counts, counts: &Counts) -> Vec<String> {
-    let mut wrong = Vec::new();
-    let of = |counts: &Counts, key, phase: &str| -> Option<f64> { counts.get(key)?.get(phase).copied() };
-    for (key, phases) in kept {
-        for (phase, was) in phases {
-            let name = format!("{} {} {phase}", key.0, key.1);
-            match of(counts, key, phase) {
-                None => wrong.push(format!("{name} was not counted")),
-                Some(is) if (is - was).abs() > (was * PERCENT / 100.0).max(INSTRUCTIONS) => {
-                    wrong.push(format!("{name}: {is} instructions, {was} are kept"));
-                }
-                Some(_) => {}
-            }
-        }
-    }
-    for (key, phases) in counts {
-        let unknown = phases.keys().filter(|phase| of(kept, key, phase).is_none());
-        wrong.extend(unknown.map(|phase| format!("{} {} {phase} is not in the file", key.0, key.1)));
-    }
-    wrong
+fn key(provider: &str, layer: &str, phase: &str) -> [String; 3] {
+    [provider, layer, phase].map(str::to_owned)
 }
 
-/// In the order of providers and layers.
-fn sorted(counts: &Counts) -> impl Iterator<Item = (&str, &str, &BTreeMap<String, f64>)> {
-    PROVIDERS.iter().flat_map(move |provider| {
-        LAYERS.iter().filter_map(move |layer| {
-            let phases = counts.get(&((*provider).to_owned(), (*layer).to_owned()))?;
-            Some((*provider, *layer, phases))
-        })
-    })
+fn differences(kept: &Counts, counts: &Counts) -> Vec<String> {
+    let differs = |(key, was): (&[String; 3], &f64)| match counts.get(key) {
+        None => Some(format!("{} was not counted", key.join(" "))),
+        Some(is) if (is - was).abs() > (was * PERCENT / 100.0).max(INSTRUCTIONS) => {
+            Some(format!("{}: {is} instructions, {was} are kept", key.join(" ")))
+        }
+        Some(_) => None,
+    };
+    let unknown = counts.keys().filter(|key| !kept.contains_key(*key));
+    let unknown = unknown.map(|key| format!("{} is not in the file", key.join(" ")));
+    kept.iter().filter_map(differs).chain(unknown).collect()
+}
+
+/// In the order of providers and layers: the counts of all phases.
+fn sorted(counts: &Counts) -> impl Iterator<Item = (&str, &str, [Option<f64>; 5])> {
+    let rows = PROVIDERS.iter().flat_map(|provider| LAYERS.iter().map(move |layer| (*provider, *layer)));
+    let rows = rows.map(|(provider, layer)| {
+        (provider, layer, PHASES.map(|phase| counts.get(&key(provider, layer, phase)).copied()))
+    });
+    rows.filter(|(_, _, phases)| phases.iter().any(Option::is_some))
 }
 
 fn table(counts: &Counts) -> String {
@@ -221,7 +199,7 @@ fn table(counts: &Counts) -> String {
     let mut table = Markdown::new(&heads, 2);
     for (provider, layer, phases) in sorted(counts) {
         let mut cells = vec![provider.to_owned(), layer.to_owned()];
-        cells.extend(PHASES.map(|phase| phases.get(phase).map_or("-".to_owned(), f64::to_string)));
+        cells.extend(phases.map(|count| count.map_or("-".to_owned(), |count| count.to_string())));
         table.row(cells);
     }
     table.text()
@@ -242,8 +220,8 @@ fn text(counts: &Counts, compiler: &str) -> String {
     );
     for (provider, layer, phases) in sorted(counts) {
         let _ = write!(out, "\n[{provider}.{layer}]\n");
-        for phase in PHASES {
-            if let Some(count) = phases.get(phase) {
+        for (phase, count) in PHASES.iter().zip(phases) {
+            if let Some(count) = count {
                 let _ = writeln!(out, "{phase} = {count:.1}");
             }
         }
@@ -263,15 +241,10 @@ fn parse(text: &str) -> Result<Counts> {
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
         let wrong = || format!("{FILE}: {line:?} is neither [provider.layer] nor phase = count");
         if let Some(name) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
-            let (provider, name) = name.split_once('.').ok_or_else(wrong)?;
-            layer = Some((provider.to_owned(), name.to_owned()));
-            continue;
-        }
-        let (phase, count) = line.split_once('=').ok_or_else(wrong)?;
-        // Before the first layer: what the counts are of.
-        if let Some(layer) = &layer {
-            let count = count.trim().parse().map_err(|_| wrong())?;
-            counts.entry(layer.clone()).or_default().insert(phase.trim().to_owned(), count);
+            layer = Some(name.split_once('.').ok_or_else(wrong)?);
+        } else if let Some((provider, layer)) = layer {
+            let (phase, count) = line.split_once('=').ok_or_else(wrong)?;
+            counts.insert(key(provider, layer, phase.trim()), count.trim().parse().map_err(|_| wrong())?);
         }
     }
     Ok(counts)
@@ -282,12 +255,7 @@ mod tests {
     use super::*;
 
     fn counts(of: &[(&str, &str, &str, f64)]) -> Counts {
-        let mut out = Counts::new();
-        for (provider, layer, phase, count) in of {
-            let key = ((*provider).to_owned(), (*layer).to_owned());
-            out.entry(key).or_default().insert((*phase).to_owned(), *count);
-        }
-        out
+        of.iter().map(|(provider, layer, phase, count)| (key(provider, layer, phase), *count)).collect()
     }
 
     #[test]

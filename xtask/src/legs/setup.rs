@@ -75,52 +75,39 @@ pub fn to_build() -> Result<()> {
 
 fn install(needs: &[Need]) -> Report {
     let missing: Vec<&Need> = needs.iter().filter(|need| !need.get.is_there()).collect();
-    let absent = || -> Vec<&str> {
-        needs
-            .iter()
-            .flat_map(|need| need.get.packages())
-            .copied()
-            .filter(|package| is_absent(package))
-            .collect()
-    };
-    if missing.is_empty() {
-        return Ok(match absent().as_slice() {
-            [] => "nothing to install".to_owned(),
-            absent => format!("nothing to install; this distribution has no {}", absent.join(", ")),
+    let packages = |needs: &[&Need]| needs.iter().flat_map(|need| need.get.packages()).copied().collect();
+    let all: Vec<&str> = packages(&needs.iter().collect::<Vec<_>>());
+    let absent: Vec<&str> = all.into_iter().filter(|package| is_absent(package)).collect();
+    let allowed = std::env::var(NO_INSTALL).map_or(true, |value| value == "0");
+    if !missing.is_empty() {
+        output::show(&match allowed {
+            true => format!("Set-up installs these; {NO_INSTALL}=1 leaves the machine as it is:"),
+            false => format!("Not installed, because {NO_INSTALL} is set:"),
         });
     }
-    let allowed = std::env::var(NO_INSTALL).map_or(true, |value| value == "0");
-    output::show(&match allowed {
-        true => format!("Set-up installs these; {NO_INSTALL}=1 leaves the machine as it is:"),
-        false => format!("Not installed, because {NO_INSTALL} is set:"),
-    });
     for need in &missing {
         output::show(&format!("  {:<60} for {}", need.get.command(), need.what));
     }
-    let (mut installed, mut left) = (Vec::new(), Vec::new());
-    let wanted = || missing.iter().flat_map(|need| need.get.packages()).copied();
-    if allowed && wanted().next().is_some() {
-        report(apt(wanted));
+    let wanted: Vec<&str> = packages(&missing);
+    if allowed && !wanted.is_empty() {
+        report(apt(&wanted));
     }
+    let (mut installed, mut left) = (Vec::new(), Vec::new());
     for need in &missing {
         if let (true, Some(rustup)) = (allowed, need.get.rustup()) {
             report(rustup.run());
         }
         match need.get.is_there() {
             true => installed.push(need.what),
-            false if need.required => {
-                fail!("{} needs `{}`", need.what, need.get.command());
-            }
+            false if need.required => fail!("{} needs `{}`", need.what, need.get.command()),
             false => left.push(need.what),
         }
     }
-    let mut words = Vec::new();
-    let lists = [("installed for", installed), ("missing for", left), ("this distribution has no", absent())];
-    for (what, list) in lists {
-        if !list.is_empty() {
-            words.push(format!("{what} {}", list.join(", ")));
-        }
-    }
+    let lists = [("installed for", installed), ("missing for", left), ("this distribution has no", absent)];
+    let mut words: Vec<String> =
+        if missing.is_empty() { vec!["nothing to install".into()] } else { Vec::new() };
+    let lists = lists.into_iter().filter(|(_, list)| !list.is_empty());
+    words.extend(lists.map(|(what, list)| format!("{what} {}", list.join(", "))));
     Ok(words.join("; "))
 }
 
@@ -184,19 +171,18 @@ fn is_absent(package: &str) -> bool {
 }
 
 /// Installs packages; those that the distribution lacks are left out, because apt would then install none.
-fn apt<'a, I: Iterator<Item = &'a str>>(packages: impl Fn() -> I) -> Result<()> {
-    let by_hand = format!("apt-get install {}", packages().collect::<Vec<_>>().join(" "));
+fn apt(packages: &[&str]) -> Result<()> {
     let root = rustix::process::geteuid().is_root();
     if !root && !Run::new("sudo").args(["-n", "true"]).works() {
-        fail!("neither root nor sudo without a password; run `{by_hand}` as root");
+        fail!(
+            "neither root nor sudo without a password; run `apt-get install {}` as root",
+            packages.join(" ")
+        );
     }
-    let as_root = |command: &[&str]| match root {
-        true => Run::new(command[0]).args(&command[1..]),
-        false => Run::new("sudo").args(["-n"]).args(command),
-    };
-    as_root(&["apt-get", "update"]).run()?;
-    let had: Vec<&str> = packages().filter(|package| !is_absent(package)).collect();
-    as_root(&[&["apt-get", "install", "-y", "--no-install-recommends"], had.as_slice()].concat()).run()
+    let apt_get = || if root { Run::new("apt-get") } else { Run::new("sudo").args(["-n", "apt-get"]) };
+    apt_get().args(["update"]).run()?;
+    let had = packages.iter().filter(|package| !is_absent(package));
+    apt_get().args(["install", "-y", "--no-install-recommends"]).args(had).run()
 }
 
 #[cfg(test)]
