@@ -1,5 +1,5 @@
-//! Programs that must not compile, each with the error that stops it. They are tested with the documentation. What only
-//! shows when a program runs is in `tests/soundness.rs`, which also runs under miri.
+//! Programs that must not compile, each with the error that stops it. They are tested with the documentation; only a
+//! nightly compiler compares the codes. What shows only when a program runs is in `tests/soundness.rs`.
 
 /// A buffer has one owner.
 ///
