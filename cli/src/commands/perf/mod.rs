@@ -57,7 +57,6 @@ pub fn run(shared: &Shared, perf: &Perf) -> Outcome<ExitCode> {
         let buffers = perf.buffers.unwrap_or(depth);
         let shape = Shape { size, depth, wait: perf.wait, heap: perf.heap, buffers, limit };
         let mut link = Link::connect(&ia, peer.target, shape)?;
-        path = link.path();
         for row in plan::rows(perf, size, depth, link.depth()) {
             let what = format!("{} {} of {}", row.operation.name(), row.metric.name(), show_size(size));
             bar.set_message(what.clone());
@@ -66,6 +65,8 @@ pub fn run(shared: &Shared, perf: &Perf) -> Outcome<ExitCode> {
             lines.extend(report::lines(&row, &samples));
             bar.inc(1);
         }
+        // Now, because providers choose a path by what they measured.
+        path = link.path();
         if connections.peek().is_some() {
             link.request(Control::More)?;
         }

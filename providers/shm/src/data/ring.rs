@@ -252,8 +252,7 @@ impl Consumer {
 
     /// The next frame, if it is sound, of this kind, has no flags but `flags`, and a payload of at most `most` bytes, too
     /// few to be aligned. `None`: [`Consumer::next`] says what is there.
-    // Part of the hot arm of a receive.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn next_short(&self, memory: &impl Memory, kind: u8, flags: u8, most: usize) -> Option<Frame> {
         debug_assert!(most < *ALIGNED.start());
         let at = self.at();

@@ -74,8 +74,7 @@ pub(super) enum Glance {
 
 impl Attached {
     /// Looks at both directions. `single`: there is room for one completion.
-    // Part of the empty poll, which makes no call.
-    #[inline(always)]
+    #[inline]
     pub(super) fn glance(&mut self, single: bool) -> Glance {
         let counters = &self.pair.conn.counters;
         counters.look_ahead();

@@ -112,8 +112,7 @@ impl Receives {
 
     /// Uses the oldest receive for a message of `len` bytes, if it has one segment with room: its token, and where the
     /// bytes go.
-    // Part of the hot arm of a receive.
-    #[inline(always)]
+    #[inline]
     pub(super) fn take_short(&mut self, len: usize) -> Option<(u64, *mut u8)> {
         let recv = self.recvs.get(self.slot(self.head))?;
         if self.head == self.tail || len as u64 >= recv.room.into() || recv.nsegs != 1 {
