@@ -94,7 +94,7 @@ pub enum Command {
 /// A name to open.
 #[derive(Debug, Args)]
 pub struct Name {
-    /// A provider's or a chain's name, from plugins.toml.
+    /// Name of a provider, chain or route, from plugins.toml.
     pub name: String,
 }
 
@@ -143,7 +143,7 @@ pub struct PeerOptions {
 /// How to ping.
 #[derive(Debug, Args)]
 pub struct Ping {
-    /// A provider's or a chain's name, from plugins.toml.
+    /// Name of a provider, chain or route, from plugins.toml.
     pub name: String,
     /// Rounds; each is a message there and back, an RDMA write and an RDMA read.
     #[arg(short, long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
@@ -162,7 +162,7 @@ pub struct Ping {
 /// How to measure.
 #[derive(Clone, Debug, Args)]
 pub struct Perf {
-    /// A provider's or a chain's name, from plugins.toml.
+    /// Name of a provider, chain or route, from plugins.toml.
     pub name: String,
     /// Operations, all by default.
     #[arg(short, long = "test", value_enum, value_delimiter = ',')]
@@ -209,7 +209,7 @@ pub struct Perf {
 /// The provider under test.
 #[derive(Debug, Args)]
 pub struct Tested {
-    /// A provider's or a chain's name, from plugins.toml.
+    /// Name of a provider, chain or route, from plugins.toml.
     #[arg(required_unless_present = "plugin", conflicts_with = "plugin")]
     pub name: Option<String>,
     /// Test this library instead of a configured name. It is loaded as it is: the checks of owner and digest that a

@@ -226,7 +226,7 @@ mod tests {
     fn what_is_imported_reads_back_from_plugins_toml() {
         let (entries, _) = import(REAL, "/etc/dat.conf");
         let toml: String = entries.iter().map(|entry| entry.to_toml() + "\n").collect();
-        let (again, _) = crate::scopes::text("x", &toml).expect("valid");
+        let again = crate::scopes::text("x", &toml).expect("valid").entries;
         assert_eq!(again.len(), 2);
         assert!(again.iter().all(|entry| entries.iter().any(|e| e.params == entry.params)));
     }

@@ -1,4 +1,4 @@
-//! Contents of a registry: entries, chains, their locations, and diagnostics.
+//! Contents of a registry: entries, chains, routes, their locations, and diagnostics.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -48,6 +48,33 @@ pub struct Chain {
     pub scope: Scope,
     /// Where later scopes define the same name.
     pub overrides: Vec<Location>,
+}
+
+/// A name over names: one `[route.NAME]`. A connect takes the first child that reaches the peer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Route {
+    /// Its name; routes, chains and providers share one name space.
+    pub name: String,
+    /// Providers for peers of this host, in order.
+    pub near: Vec<String>,
+    /// Providers for peers of other hosts, in order.
+    pub far: Vec<String>,
+    /// One line of description; may be empty.
+    pub description: String,
+    /// Where it is defined.
+    pub defined: Location,
+    /// The scope it was defined in.
+    pub scope: Scope,
+    /// Where later scopes define the same name.
+    pub overrides: Vec<Location>,
+}
+
+impl Route {
+    /// Its children in the order of a connect, and whether each is near.
+    pub fn children(&self) -> impl Iterator<Item = (&str, bool)> {
+        let near = self.near.iter().map(|name| (name.as_str(), true));
+        near.chain(self.far.iter().map(|name| (name.as_str(), false)))
+    }
 }
 
 /// Where something is written. Lines and columns count from 1; a line of 0 means the whole file.

@@ -80,6 +80,17 @@ pub enum OpenError {
         /// The provider's error.
         failure: Failure,
     },
+    /// The children that opened make no route.
+    Route {
+        /// The route's name.
+        name: String,
+        /// Where it is configured.
+        defined: Location,
+        /// Result of each child.
+        steps: Vec<Step>,
+        /// Why.
+        failure: Box<Failure>,
+    },
     /// No step of a chain opened.
     Chain {
         /// The chain's name.
@@ -149,6 +160,7 @@ impl OpenError {
             OpenError::UnknownName { .. } => (ReturnType::ProviderNotFound, Subtype::NameNotRegistered),
             OpenError::NotLoadable { .. } => (ReturnType::ProviderNotFound, Subtype::None),
             OpenError::NoDevice { failure, .. } => code_of(failure.status),
+            OpenError::Route { failure, .. } => code_of(failure.status),
             OpenError::Chain { last, .. } => last.kind(),
         }
     }
@@ -206,6 +218,11 @@ impl fmt::Display for OpenError {
             OpenError::NoDevice { name, defined, failure } => {
                 write!(f, "{name:?}, configured at {defined}, is loaded but has no usable device: {failure}")
             }
+            OpenError::Route { name, defined, steps, failure } => {
+                write!(f, "the route {name:?}, configured at {defined}, does not open: {failure}")?;
+                let left_out = steps.iter().filter(|step| !step.opened);
+                left_out.into_iter().try_for_each(|step| write!(f, "; {}: {}", step.name, step.reason))
+            }
             OpenError::Chain { name, defined, steps, .. } => {
                 write!(f, "no step of the chain {name:?}, configured at {defined}, opened")?;
                 steps.iter().try_for_each(|step| write!(f, "; {}: {}", step.name, step.reason))
@@ -241,6 +258,7 @@ impl std::error::Error for OpenError {
         match self {
             OpenError::NotLoadable { reason: LoadFailure::Load { error, .. }, .. } => Some(error),
             OpenError::NoDevice { failure, .. } => Some(failure),
+            OpenError::Route { failure, .. } => Some(failure),
             OpenError::Chain { last, .. } => Some(last),
             _ => None,
         }

@@ -7,7 +7,7 @@ use dat_plugin::Probe;
 use dat_plugin::host::{Plugin, inspect};
 use serde::{Deserialize, Serialize};
 
-use crate::entry::{Entry, Location, Scope, name_fault};
+use crate::entry::{Entry, Location, Route, Scope, name_fault};
 use crate::error::OpenError;
 use crate::open::{builtin_name, config, load_file, locate, plugin_line, unknown};
 use crate::registry::Registry;
@@ -21,9 +21,11 @@ pub struct Explanation {
     pub name: String,
     /// Where the chain of this name is defined, if it is one.
     pub chain: Option<Location>,
-    /// The candidates in order. A name that is not a chain has one.
+    /// The route of this name, if it is one.
+    pub route: Option<Route>,
+    /// The candidates in order. A name that is neither chain nor route has one.
     pub candidates: Vec<Candidate>,
-    /// The candidate that an open takes.
+    /// The candidate that an open takes; of a route the first one.
     pub chosen: Option<String>,
     /// The outcome in one sentence.
     pub verdict: String,
@@ -111,6 +113,7 @@ fn explain(registry: &Registry, name: &str) -> Explanation {
     let mut explanation = Explanation {
         name: name.to_owned(),
         chain: None,
+        route: None,
         candidates: Vec::new(),
         chosen: None,
         verdict: String::new(),
@@ -124,13 +127,24 @@ fn explain(registry: &Registry, name: &str) -> Explanation {
             explanation.chain = Some(chain.defined.clone());
             chain.steps.iter().filter_map(|step| registry.entry(step)).collect()
         }
-        None => registry.entry(name).into_iter().collect(),
+        None => {
+            explanation.route =
+                registry.entry(name).is_none().then(|| registry.route(name).cloned()).flatten();
+            match &explanation.route {
+                Some(route) => route.children().filter_map(|(child, _)| registry.entry(child)).collect(),
+                None => registry.entry(name).into_iter().collect(),
+            }
+        }
     };
     if entries.is_empty() {
         explanation.verdict = unknown(registry, name).to_string();
         return explanation;
     }
     explanation.candidates = entries.into_iter().map(|entry| candidate(registry, entry)).collect();
+    if explanation.route.is_some() {
+        explain_route(registry, &mut explanation);
+        return explanation;
+    }
     let stop = explanation.candidates.iter().position(|c| c.opens() || !c.chain_goes_on);
     explanation.verdict = match stop.map(|at| &explanation.candidates[at]) {
         Some(candidate) if candidate.opens() => {
@@ -143,6 +157,23 @@ fn explain(registry: &Registry, name: &str) -> Explanation {
         _ => format!("{name} does not open"),
     };
     explanation
+}
+
+fn explain_route(registry: &Registry, explanation: &mut Explanation) {
+    let names = |wanted: bool| {
+        let found = explanation.candidates.iter().filter(|candidate| candidate.opens() == wanted);
+        found.map(|candidate| candidate.name.as_str()).collect::<Vec<_>>().join(", then ")
+    };
+    let opened = registry.open_device(&explanation.name);
+    let (usable, left_out) = (names(true), names(false));
+    explanation.verdict = match &opened {
+        Err(error) => error.to_string(),
+        Ok(_) if left_out.is_empty() => format!("{} opens over {usable}", explanation.name),
+        Ok(_) => format!("{} opens over {usable}; left out: {left_out}", explanation.name),
+    };
+    if opened.is_ok() {
+        explanation.chosen = explanation.candidates.iter().find(|c| c.opens()).map(|c| c.name.clone());
+    }
 }
 
 /// Does all steps of an open, records each verdict, and closes the device.
@@ -260,6 +291,18 @@ impl fmt::Display for Explanation {
         if let Some(defined) = &self.chain {
             let steps: Vec<&str> = self.candidates.iter().map(|c| c.name.as_str()).collect();
             writeln!(f, "{} is a chain, defined at {defined}: {}", self.name, steps.join(", then "))?;
+        }
+        if let Some(route) = &self.route {
+            let list =
+                |names: &[String]| if names.is_empty() { "none".into() } else { names.join(", then ") };
+            writeln!(
+                f,
+                "{} is a route, defined at {}: near {}; far {}",
+                self.name,
+                route.defined,
+                list(&route.near),
+                list(&route.far)
+            )?;
         }
         for candidate in &self.candidates {
             write!(f, "{candidate}")?;

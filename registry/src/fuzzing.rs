@@ -31,6 +31,9 @@ pub fn plugins_toml(bytes: &[u8]) {
             for chain in file.chains {
                 assert!(!chain.steps.is_empty());
             }
+            for route in file.routes {
+                assert!(route.children().next().is_some());
+            }
         }
     }
 }

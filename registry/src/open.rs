@@ -1,4 +1,4 @@
-//! Opening a name: find the library, check it, load it once, open the device.
+//! Opening a provider or a chain: find the library, check it, load it once, open the device.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt as _;
@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use dat_plugin::Config;
 use dat_plugin::host::{Device, Plugin};
 
-use crate::entry::{Chain, Entry, name_fault};
+use crate::entry::{Chain, Entry};
 use crate::error::{LoadFailure, OpenError, Step, nearest};
 use crate::registry::Registry;
 use crate::search::{self, Looked};
@@ -27,27 +27,7 @@ pub struct Opened {
     pub steps: Vec<Step>,
 }
 
-impl Registry {
-    /// Opens the IA of exactly this name, or the first of a chain that opens. Only a chain leads to another name.
-    pub fn open_device(&self, name: &str) -> Result<Opened, OpenError> {
-        open_device(self, name)
-    }
-}
-
-fn open_device(registry: &Registry, name: &str) -> Result<Opened, OpenError> {
-    if let Some(reason) = name_fault(name) {
-        return Err(OpenError::InvalidName { name: name.to_owned(), reason });
-    }
-    if let Some(chain) = registry.chain(name) {
-        return open_chain(registry, chain);
-    }
-    match registry.entry(name) {
-        Some(entry) => open_entry(registry, entry),
-        None => Err(unknown(registry, name)),
-    }
-}
-
-fn open_chain(registry: &Registry, chain: &Chain) -> Result<Opened, OpenError> {
+pub(crate) fn open_chain(registry: &Registry, chain: &Chain) -> Result<Opened, OpenError> {
     let mut steps = Vec::new();
     let mut last = None;
     for name in &chain.steps {
@@ -78,7 +58,7 @@ fn open_chain(registry: &Registry, chain: &Chain) -> Result<Opened, OpenError> {
     Err(OpenError::Chain { name: chain.name.clone(), defined: chain.defined.clone(), steps, last })
 }
 
-fn open_entry(registry: &Registry, entry: &Entry) -> Result<Opened, OpenError> {
+pub(crate) fn open_entry(registry: &Registry, entry: &Entry) -> Result<Opened, OpenError> {
     let plugin = load(registry, entry).map_err(|reason| OpenError::NotLoadable {
         name: entry.name.clone(),
         defined: entry.defined.clone(),

@@ -1,11 +1,11 @@
-//! All names that can be opened: providers and chains.
+//! All names that can be opened: providers, chains and routes.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use dat_plugin::host::Plugin;
 
-use crate::entry::{Chain, Diagnostic, Entry};
+use crate::entry::{Chain, Diagnostic, Entry, Route};
 use crate::environment::Environment;
 use crate::error::RegistryError;
 use crate::{dat_conf, scopes};
@@ -15,6 +15,7 @@ use crate::{dat_conf, scopes};
 pub struct Registry {
     entries: Vec<Entry>,
     chains: Vec<Chain>,
+    routes: Vec<Route>,
     pub(crate) environment: Environment,
     pub(crate) builtin: BTreeMap<String, Plugin>,
 }
@@ -45,8 +46,9 @@ impl Registry {
         scopes::text(name, toml).map(|found| Registry::new(found, Environment::of_process()))
     }
 
-    fn new((entries, chains): scopes::Found, environment: Environment) -> Registry {
-        Registry { entries, chains, environment, builtin: BTreeMap::new() }
+    fn new(found: scopes::Found, environment: Environment) -> Registry {
+        let scopes::Found { entries, chains, routes } = found;
+        Registry { entries, chains, routes, environment, builtin: BTreeMap::new() }
     }
 
     /// Adds a provider linked into the process; entries address it as `library = "builtin:NAME"`.
@@ -71,6 +73,11 @@ impl Registry {
         &self.chains
     }
 
+    /// The routes, by name.
+    pub fn routes(&self) -> &[Route] {
+        &self.routes
+    }
+
     /// The provider of exactly this name.
     pub fn entry(&self, name: &str) -> Option<&Entry> {
         self.entries.iter().find(|entry| entry.name == name)
@@ -81,6 +88,11 @@ impl Registry {
         self.chains.iter().find(|chain| chain.name == name)
     }
 
+    /// The route of exactly this name.
+    pub fn route(&self, name: &str) -> Option<&Route> {
+        self.routes.iter().find(|route| route.name == name)
+    }
+
     /// Reads the lines of a uDAPL `dat.conf`. The diagnostics list unusable lines by number.
     pub fn import_dat_conf(text: &str, file: &str) -> (Vec<Entry>, Vec<Diagnostic>) {
         dat_conf::import(text, file)
@@ -89,8 +101,9 @@ impl Registry {
     /// All names that can be opened, sorted.
     pub(crate) fn names(&self) -> Vec<String> {
         let chains = self.chains.iter().map(|chain| chain.name.clone());
-        let mut names: Vec<String> =
-            self.entries.iter().map(|entry| entry.name.clone()).chain(chains).collect();
+        let routes = self.routes.iter().map(|route| route.name.clone());
+        let entries = self.entries.iter().map(|entry| entry.name.clone());
+        let mut names: Vec<String> = entries.chain(chains).chain(routes).collect();
         names.sort();
         names
     }

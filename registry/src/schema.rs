@@ -1,4 +1,4 @@
-//! The schema of `plugins.toml`. Parses a text to entries and chains, or to all errors with line and column.
+//! The schema of `plugins.toml`. Parses a text to entries, chains and routes, or to all errors with line and column.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -8,17 +8,22 @@ use dat_layers::Spec;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::entry::{Chain, Diagnostic, Entry, Location, Scope, Severity, name_fault};
+use crate::entry::{Chain, Diagnostic, Entry, Location, Route, Scope, Severity, name_fault};
 
-const TOP: &[&str] = &["provider", "chain", "registry"];
+const TOP: &[&str] = &["provider", "chain", "route", "registry"];
 const PROVIDER: &[&str] = &["library", "params", "layers", "optional", "description", "sha256"];
+const ROUTE: &[&str] = &["near", "far", "description"];
 const REGISTRY: &[&str] = &["search"];
+
+/// The most children of a route.
+const MOST_CHILDREN: usize = 16;
 
 /// Contents of one file.
 #[derive(Debug, Default)]
 pub(crate) struct File {
     pub entries: Vec<Entry>,
     pub chains: Vec<Chain>,
+    pub routes: Vec<Route>,
 }
 
 /// Parses one file. `path` is absolute, or a name for a text. Relative folders start from its parent.
@@ -69,15 +74,26 @@ impl Reader<'_> {
         if let Some(table) = root.get("chain").and_then(|value| self.table(value, "[chain]")) {
             file.chains = table.iter().filter_map(|(key, value)| self.chain(key, value)).collect();
         }
-        for chain in &file.chains {
-            if let Some(entry) = file.entries.iter().find(|entry| entry.name == chain.name) {
-                let (name, at) = (&chain.name, &entry.defined);
-                let message = format!("the chain {name:?} has the name of the provider defined at {at}");
-                let location = chain.defined.clone();
+        if let Some(table) = root.get("route").and_then(|value| self.table(value, "[route]")) {
+            file.routes = table.iter().filter_map(|(key, value)| self.route(key, value)).collect();
+        }
+        self.one_name_each(&file);
+        file
+    }
+
+    /// Providers, chains and routes share one name space.
+    fn one_name_each(&mut self, file: &File) {
+        let entries = file.entries.iter().map(|entry| ("provider", &entry.name, &entry.defined));
+        let chains = file.chains.iter().map(|chain| ("chain", &chain.name, &chain.defined));
+        let routes = file.routes.iter().map(|route| ("route", &route.name, &route.defined));
+        let all: Vec<_> = entries.chain(chains).chain(routes).collect();
+        for (nth, (what, name, location)) in all.iter().enumerate() {
+            if let Some((other, _, at)) = all[..nth].iter().find(|(_, earlier, _)| earlier == name) {
+                let message = format!("the {what} {name:?} has the name of the {other} defined at {at}");
+                let location = (*location).clone();
                 self.diagnostics.push(Diagnostic { severity: Severity::Error, location, message });
             }
         }
-        file
     }
 
     fn entry(&mut self, key: &Key<'_>, value: &Value<'_>, search: &[PathBuf]) -> Option<Entry> {
@@ -133,23 +149,65 @@ impl Reader<'_> {
 
     fn chain(&mut self, key: &Key<'_>, value: &Value<'_>) -> Option<Chain> {
         let name = self.name(key)?;
-        let Some(items) = value.get_ref().as_array() else {
-            self.wrong_type(value, &name, "a list of provider names");
-            return None;
-        };
-        let mut steps: Vec<String> = Vec::new();
-        for item in items.iter() {
-            let step = self.string(item, "a step of a chain")?;
-            if steps.contains(&step) {
-                self.complain(item.span(), format!("the chain {name:?} names {step:?} twice"));
-            }
-            steps.push(step);
-        }
+        let what = format!("the chain {name:?}");
+        let steps = self.providers(value, &name, &what, &mut Vec::new())?;
         if steps.is_empty() {
             self.complain(value.span(), format!("the chain {name:?} has no step"));
         }
         let defined = self.location(key.span());
         Some(Chain { name, steps, defined, scope: self.scope, overrides: Vec::new() })
+    }
+
+    fn route(&mut self, key: &Key<'_>, value: &Value<'_>) -> Option<Route> {
+        let name = self.name(key)?;
+        let section = format!("[route.{name}]");
+        let table = self.table(value, &section)?;
+        self.known_keys(table, ROUTE, &format!("in {section}"));
+        let (what, mut named) = (format!("the route {name:?}"), Vec::new());
+        let mut list = |reader: &mut Self, key| match table.get(key) {
+            Some(value) => reader.providers(value, key, &what, &mut named),
+            None => Some(Vec::new()),
+        };
+        let (near, far) = (list(self, "near")?, list(self, "far")?);
+        match near.len() + far.len() {
+            0 => self.complain(key.span(), format!("{what} has no child; write near = [\"shm0\"]")),
+            1..=MOST_CHILDREN => {}
+            _ => self.complain(key.span(), format!("{what} has more than {MOST_CHILDREN} children")),
+        }
+        let description = table.get("description").and_then(|value| self.string(value, "description"));
+        Some(Route {
+            name,
+            near,
+            far,
+            description: description.unwrap_or_default(),
+            defined: self.location(key.span()),
+            scope: self.scope,
+            overrides: Vec::new(),
+        })
+    }
+
+    /// A list of providers, none of them in `named` already.
+    fn providers(
+        &mut self,
+        value: &Value<'_>,
+        key: &str,
+        what: &str,
+        named: &mut Vec<String>,
+    ) -> Option<Vec<String>> {
+        let Some(items) = value.get_ref().as_array() else {
+            self.wrong_type(value, key, "a list of provider names");
+            return None;
+        };
+        let mut names = Vec::new();
+        for item in items.iter() {
+            let name = self.string(item, "a name in this list")?;
+            if named.contains(&name) {
+                self.complain(item.span(), format!("{what} names {name:?} twice"));
+            }
+            named.push(name.clone());
+            names.push(name);
+        }
+        Some(names)
     }
 
     /// A list of names, or of tables of a name and parameters.
@@ -321,6 +379,7 @@ mod tests {
             "optional = true\ndescription = \"fast\"\n",
             "sha256 = \"00000000000000000000000000000000000000000000000000000000000000AB\"\n",
             "[chain]\nfast = [\"ib0\", \"shm0\"]\n",
+            "[route.fabric0]\nnear = [\"shm0\"]\nfar = [\"ib0\", \"tcp\"]\ndescription = \"any\"\n",
         ))
         .expect("valid");
         let entry = &file.entries[0];
@@ -336,6 +395,9 @@ mod tests {
         assert_eq!(entry.search, [PathBuf::from("/usr/lib/dat"), PathBuf::from("/etc/dat/lib")]);
         assert_eq!((entry.defined.line, entry.defined.column), (3, 11));
         assert_eq!(file.chains[0].steps, ["ib0", "shm0"]);
+        let children: Vec<_> = file.routes[0].children().collect();
+        assert_eq!(children, [("shm0", true), ("ib0", false), ("tcp", false)]);
+        assert_eq!(file.routes[0].description, "any");
     }
 
     #[test]
@@ -357,7 +419,7 @@ mod tests {
         );
         assert_eq!(
             fault("colour = 1\n"),
-            "1:1: unknown key \"colour\" at the top of the file; allowed are: provider, chain, registry"
+            "1:1: unknown key \"colour\" at the top of the file; allowed are: provider, chain, route, registry"
         );
         assert_eq!(
             fault(&format!("{p}optional = 1\n")),
@@ -386,6 +448,19 @@ mod tests {
             fault("[chain]\nc = [\"a\", \"a\"]\n").starts_with("2:11: the chain \"c\" names \"a\" twice")
         );
         assert!(fault(&format!("{p}[chain]\na = [\"b\"]\n")).contains("name of the provider defined at"));
+        assert!(fault(&format!("{p}[route.a]\nfar = [\"b\"]\n")).contains("name of the provider defined at"));
+        assert!(
+            fault("[chain]\nr = [\"b\"]\n[route.r]\nfar = [\"b\"]\n")
+                .contains("name of the chain defined at")
+        );
+        assert!(fault("[route.r]\n").contains("has no child"));
+        assert!(fault("[route.r]\nnear = \"a\"\n").contains("near takes a list of provider names"));
+        assert!(fault("[route.r]\nnear = [\"a\"]\nfar = [\"a\"]\n").contains("names \"a\" twice"));
+        assert!(fault("[route.r]\nclose = [\"a\"]\nfar = [\"b\"]\n").contains("unknown key \"close\""));
+        let many: Vec<String> = (0..17).map(|nth| format!("\"p{nth}\"")).collect();
+        assert!(
+            fault(&format!("[route.r]\nfar = [{}]\n", many.join(", "))).contains("more than 16 children")
+        );
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use crate::entry::{Chain, Diagnostic, Entry, Location, Scope, Severity};
+use crate::entry::{Chain, Diagnostic, Entry, Location, Route, Scope, Severity};
 use crate::environment::Environment;
 use crate::error::{RegistryError, nearest};
 use crate::read::{self, Unread};
@@ -15,7 +15,12 @@ use crate::schema::{self, File};
 use crate::trust;
 
 /// The names of all scopes.
-pub(crate) type Found = (Vec<Entry>, Vec<Chain>);
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    pub entries: Vec<Entry>,
+    pub chains: Vec<Chain>,
+    pub routes: Vec<Route>,
+}
 
 /// The built-in default, which is also the documented example.
 const DEFAULT: &str = include_str!("../../plugins.toml");
@@ -45,7 +50,7 @@ pub(crate) fn explicit(path: &Path) -> Result<Found, RegistryError> {
     reading.merge()
 }
 
-/// One file. A chain step may also be one of the `known` names, which other scopes define.
+/// One file. A step of a chain or a child of a route may also be one of the `known` names, which other scopes define.
 pub(crate) fn checked(path: &Path, known: &[Entry]) -> Result<Found, RegistryError> {
     let mut reading = Reading { known, ..Reading::default() };
     reading.named_file(path, Scope::Explicit);
@@ -143,99 +148,90 @@ impl Reading<'_> {
         let mut names: Vec<Name> = Vec::new();
         for file in std::mem::take(&mut self.files) {
             let entries = file.entries.into_iter().map(Name::Entry);
-            for new in entries.chain(file.chains.into_iter().map(Name::Chain)) {
-                match names.iter_mut().find(|old| old.name() == new.name()) {
-                    None => names.push(new),
-                    Some(old) if old.scope() == new.scope() => {
-                        let (name, first, scope) = (new.name(), old.defined(), new.scope());
-                        self.diagnostics.push(Diagnostic {
-                            severity: Severity::Error,
-                            location: new.defined().clone(),
-                            message: format!(
-                                "{name:?} is defined at {first} already, in the same scope ({scope}); rename one"
-                            ),
-                        });
-                    }
-                    Some(old) => old.override_with(new),
+            let chains = file.chains.into_iter().map(Name::Chain);
+            for mut new in entries.chain(chains).chain(file.routes.into_iter().map(Name::Route)) {
+                let (name, scope, defined, _) = new.parts();
+                let Some(old) = names.iter_mut().position(|old| old.parts().0 == name) else {
+                    names.push(new);
+                    continue;
+                };
+                let (_, first_scope, first, overrides) = names[old].parts();
+                if first_scope == scope {
+                    let message = format!(
+                        "{name:?} is defined at {first} already, in the same scope ({scope}); rename one"
+                    );
+                    let location = defined.clone();
+                    self.diagnostics.push(Diagnostic { severity: Severity::Error, location, message });
+                } else {
+                    overrides.push(defined.clone());
                 }
             }
         }
-        let (mut entries, mut chains) = (Vec::new(), Vec::new());
+        let mut found = Found::default();
         for name in names {
             match name {
-                Name::Entry(entry) => entries.push(entry),
-                Name::Chain(chain) => chains.push(chain),
+                Name::Entry(entry) => found.entries.push(entry),
+                Name::Chain(chain) => found.chains.push(chain),
+                Name::Route(route) => found.routes.push(route),
             }
         }
-        entries.sort_by(|a, b| a.name.cmp(&b.name));
-        chains.sort_by(|a, b| a.name.cmp(&b.name));
+        found.entries.sort_by(|a, b| a.name.cmp(&b.name));
+        found.chains.sort_by(|a, b| a.name.cmp(&b.name));
+        found.routes.sort_by(|a, b| a.name.cmp(&b.name));
         // Another error may have hidden the definition of a step, so steps are checked last.
         if self.diagnostics.is_empty() {
-            self.diagnostics = unknown_steps(&entries, &chains, self.known);
+            self.diagnostics = unknown_providers(&found, self.known);
         }
         match self.diagnostics.is_empty() {
-            true => Ok((entries, chains)),
+            true => Ok(found),
             false => Err(RegistryError { diagnostics: self.diagnostics }),
         }
     }
 }
 
-/// Steps without a provider. A typing error must not look like an absent device.
-fn unknown_steps(entries: &[Entry], chains: &[Chain], known: &[Entry]) -> Vec<Diagnostic> {
-    let providers = || entries.iter().chain(known);
-    let mut diagnostics = Vec::new();
-    for chain in chains {
-        for step in chain.steps.iter().filter(|step| providers().all(|entry| entry.name != **step)) {
-            let hint = if chains.iter().any(|other| other.name == *step) {
-                "; it is a chain, and a chain is made of providers only".into()
-            } else if let Some(nearest) = nearest(step, providers().map(|entry| entry.name.as_str())) {
-                format!("; did you mean {nearest:?}?")
-            } else {
-                "; define it, with optional = true where it may be absent".into()
-            };
-            let message =
-                format!("the chain {:?} has the step {step:?}, which is not a provider{hint}", chain.name);
-            let location = chain.defined.clone();
-            diagnostics.push(Diagnostic { severity: Severity::Error, location, message });
+/// Steps of chains and children of routes that are no provider. A typing error must not look like an absent device.
+fn unknown_providers(found: &Found, known: &[Entry]) -> Vec<Diagnostic> {
+    let providers = || found.entries.iter().chain(known).map(|entry| entry.name.as_str());
+    let fault = |what: String, name: &str, location: &Location| {
+        if providers().any(|provider| provider == name) {
+            return None;
         }
-    }
-    diagnostics
+        let hint = if found.chains.iter().any(|chain| chain.name == name) {
+            "; it is a chain, and only providers may stand there".into()
+        } else if found.routes.iter().any(|route| route.name == name) {
+            "; it is a route, and only providers may stand there".into()
+        } else if let Some(nearest) = nearest(name, providers()) {
+            format!("; did you mean {nearest:?}?")
+        } else {
+            "; define it, with optional = true where it may be absent".into()
+        };
+        let message = format!("{what} {name:?}, which is not a provider{hint}");
+        Some(Diagnostic { severity: Severity::Error, location: location.clone(), message })
+    };
+    let of_chains = found.chains.iter().flat_map(|chain| {
+        let what = format!("the chain {:?} has the step", chain.name);
+        chain.steps.iter().map(move |step| (what.clone(), step.as_str(), &chain.defined))
+    });
+    let of_routes = found.routes.iter().flat_map(|route| {
+        let what = format!("the route {:?} has the child", route.name);
+        route.children().map(move |(child, _)| (what.clone(), child, &route.defined))
+    });
+    of_chains.chain(of_routes).filter_map(|(what, name, location)| fault(what, name, location)).collect()
 }
 
 enum Name {
     Entry(Entry),
     Chain(Chain),
+    Route(Route),
 }
 
 impl Name {
-    fn name(&self) -> &str {
+    fn parts(&mut self) -> (&str, Scope, &Location, &mut Vec<Location>) {
         match self {
-            Name::Entry(entry) => &entry.name,
-            Name::Chain(chain) => &chain.name,
+            Name::Entry(Entry { name, scope, defined, overrides, .. }) => (name, *scope, defined, overrides),
+            Name::Chain(Chain { name, scope, defined, overrides, .. }) => (name, *scope, defined, overrides),
+            Name::Route(Route { name, scope, defined, overrides, .. }) => (name, *scope, defined, overrides),
         }
-    }
-
-    fn scope(&self) -> Scope {
-        match self {
-            Name::Entry(entry) => entry.scope,
-            Name::Chain(chain) => chain.scope,
-        }
-    }
-
-    fn defined(&self) -> &Location {
-        match self {
-            Name::Entry(entry) => &entry.defined,
-            Name::Chain(chain) => &chain.defined,
-        }
-    }
-
-    /// Records an overridden definition.
-    fn override_with(&mut self, loser: Name) {
-        let overrides = match self {
-            Name::Entry(entry) => &mut entry.overrides,
-            Name::Chain(chain) => &mut chain.overrides,
-        };
-        overrides.push(loser.defined().clone());
     }
 }
 
@@ -288,7 +284,7 @@ mod tests {
     #[test]
     fn with_no_file_the_built_in_default_applies() {
         let (_root, environment) = world(&[]);
-        let (entries, _) = all(&environment).expect("valid");
+        let Found { entries, .. } = all(&environment).expect("valid");
         let names: Vec<_> = entries.iter().map(|entry| entry.name.as_str()).collect();
         assert_eq!(names, ["ibverbs0", "loopback0", "ofi-rdm", "ofi-tcp", "shm0"]);
         assert!(entries.iter().all(|entry| entry.scope == Scope::Default));
@@ -307,7 +303,7 @@ mod tests {
             ("usr/share/dat/plugins.d/a.toml", &provider("a", "vendor-a.so")),
         ]);
         environment.plugins = Some(root.path().join("env.toml"));
-        let (entries, _) = all(&environment).expect("valid");
+        let Found { entries, .. } = all(&environment).expect("valid");
         let of = |name: &str| entries.iter().find(|entry| entry.name == name).expect("there");
         assert_eq!((of("shm0").library.as_str(), of("shm0").scope), ("env.so", Scope::Environment));
         assert_eq!(of("shm0").overrides.len(), 3, "user, system, default");
@@ -391,7 +387,7 @@ mod tests {
             ("home/dat/plugins.toml", "[chain]\nfast = [\"ib0\", \"shm0\"]\n"),
             ("etc/dat/plugins.toml", &provider("ib0", "ib.so")),
         ]);
-        let (_, chains) = all(&environment).expect("valid");
+        let Found { chains, .. } = all(&environment).expect("valid");
         assert_eq!(chains[0].steps, ["ib0", "shm0"]);
         fs::write(root.path().join("home/dat/plugins.toml"), "[chain]\nfast = [\"shmo\"]\n")
             .expect("written");

@@ -70,7 +70,8 @@ mod tests {
 
     fn paths(library: &str, executable: &str) -> Vec<String> {
         let text = format!("[registry]\nsearch = [\"lib\"]\n[provider.a]\nlibrary = {library:?}\n");
-        let (entries, _) = crate::scopes::text("/conf/plugins.toml", &text).expect("valid");
+        let crate::scopes::Found { entries, .. } =
+            crate::scopes::text("/conf/plugins.toml", &text).expect("valid");
         let environment = Environment {
             secure: false,
             plugins: None,

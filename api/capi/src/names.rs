@@ -28,7 +28,9 @@ pub struct Refused {
 pub fn open(name: &str) -> Result<Opened, Refused> {
     let Sources { layered, lines } = sources().map_err(|message| Refused { code: NOT_FOUND, message })?;
     if let Some(registry) = &layered
-        && (registry.entry(name).is_some() || registry.chain(name).is_some())
+        && (registry.entry(name).is_some()
+            || registry.chain(name).is_some()
+            || registry.route(name).is_some())
     {
         return open_in(registry, name);
     }
@@ -55,6 +57,7 @@ pub fn list() -> Outcome<Vec<ProviderInfo>> {
     if let Some(registry) = &layered {
         names.extend(registry.entries().iter().map(|entry| entry.name.clone()));
         names.extend(registry.chains().iter().map(|chain| chain.name.clone()));
+        names.extend(registry.routes().iter().map(|route| route.name.clone()));
     }
     for line in lines {
         if !names.contains(&line.name) {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::ExitCode;
 
-use dat::registry::{Chain, Diagnostic, Entry, ProviderStatus, Registry, Severity, State};
+use dat::registry::{Chain, Diagnostic, Entry, ProviderStatus, Registry, Route, Severity, State};
 use serde_json::json;
 
 use super::providers;
@@ -21,7 +21,7 @@ pub fn run(shared: &Shared, check: &Check) -> Outcome<ExitCode> {
         Format::DatConf => {
             let text = fs::read_to_string(&check.file).context(|| format!("{file} cannot be read"))?;
             let (entries, diagnostics) = Registry::import_dat_conf(&text, &file.to_string());
-            Findings { entries, chains: Vec::new(), diagnostics }
+            Findings { entries, diagnostics, ..Findings::default() }
         }
     };
     let ok = findings.diagnostics.iter().all(|diagnostic| diagnostic.severity != Severity::Error);
@@ -33,6 +33,7 @@ pub fn run(shared: &Shared, check: &Check) -> Outcome<ExitCode> {
                 "diagnostics": findings.diagnostics,
                 "providers": findings.entries,
                 "chains": findings.chains,
+                "routes": findings.routes,
             })
         },
         || findings.text(&file.to_string(), ok, check.to_toml),
@@ -40,9 +41,11 @@ pub fn run(shared: &Shared, check: &Check) -> Outcome<ExitCode> {
     Ok(if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+#[derive(Default)]
 struct Findings {
     entries: Vec<Entry>,
     chains: Vec<Chain>,
+    routes: Vec<Route>,
     diagnostics: Vec<Diagnostic>,
 }
 
@@ -50,10 +53,11 @@ fn toml(shared: &Shared, check: &Check) -> Outcome<Findings> {
     let registry = match Registry::check_file(&check.file) {
         Ok(registry) => registry,
         Err(error) => {
-            return Ok(Findings { entries: Vec::new(), chains: Vec::new(), diagnostics: error.diagnostics });
+            return Ok(Findings { diagnostics: error.diagnostics, ..Findings::default() });
         }
     };
     let (entries, chains) = (registry.entries().to_vec(), registry.chains().to_vec());
+    let routes = registry.routes().to_vec();
     let diagnostics = match check.syntax || check.to_toml {
         true => Vec::new(),
         false => {
@@ -62,7 +66,7 @@ fn toml(shared: &Shared, check: &Check) -> Outcome<Findings> {
             statuses.iter().filter_map(remark).collect()
         }
     };
-    Ok(Findings { entries, chains, diagnostics })
+    Ok(Findings { entries, chains, routes, diagnostics })
 }
 
 /// A note about a provider that this machine cannot use. An error if its configuration is wrong or its library missing.
@@ -91,8 +95,10 @@ impl Findings {
             text.push_str(&format!("{kind}: {diagnostic}\n"));
         }
         if ok {
-            let (providers, chains) = (self.entries.len(), self.chains.len());
-            text.push_str(&format!("{file}: correct; providers: {providers}, chains: {chains}\n"));
+            let (providers, chains, routes) = (self.entries.len(), self.chains.len(), self.routes.len());
+            text.push_str(&format!(
+                "{file}: correct; providers: {providers}, chains: {chains}, routes: {routes}\n"
+            ));
         }
         text
     }

@@ -5,7 +5,7 @@ use std::process::{Command, ExitCode};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use dat::registry::{Chain, Entry, ProviderStatus, Registry, State};
+use dat::registry::{Chain, Entry, ProviderStatus, Registry, Route, State};
 use serde_json::json;
 
 use crate::child::{self, ChildGuard, crash};
@@ -28,8 +28,11 @@ const MARK: &str = "dat-providers-child ";
 pub fn run(shared: &Shared) -> Outcome<ExitCode> {
     let registry = shared.registry()?;
     let providers = statuses(shared, registry.entries(), false)?;
-    let chains = registry.chains();
-    shared.print(|| json!({ "providers": providers, "chains": chains }), || text(&providers, chains))?;
+    let (chains, routes) = (registry.chains(), registry.routes());
+    shared.print(
+        || json!({ "providers": providers, "chains": chains, "routes": routes }),
+        || text(&providers, chains, routes),
+    )?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -133,7 +136,7 @@ fn next(child: &mut ChildGuard, lines: &Receiver<String>) -> Outcome<Next> {
     }
 }
 
-fn text(providers: &[ProviderStatus], chains: &[Chain]) -> String {
+fn text(providers: &[ProviderStatus], chains: &[Chain], routes: &[Route]) -> String {
     if providers.is_empty() {
         return "No provider is configured; docs/plugins-toml.md explains how to add one.".into();
     }
@@ -167,6 +170,17 @@ fn text(providers: &[ProviderStatus], chains: &[Chain]) -> String {
             chain.name,
             chain.steps.join(", then "),
             chain.defined
+        ));
+    }
+    for route in routes {
+        let children =
+            |names: &[String]| if names.is_empty() { "none".into() } else { names.join(", then ") };
+        text.push_str(&format!(
+            "route {}: near {}; far {} ({})\n",
+            route.name,
+            children(&route.near),
+            children(&route.far),
+            route.defined
         ));
     }
     text

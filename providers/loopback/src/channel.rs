@@ -11,7 +11,7 @@ use dat_plugin::{
 use crate::adapter::Adapter;
 use crate::limits::{MAX_MESSAGE, MAX_POSTS, MAX_PRIVATE_DATA, MAX_SEGMENTS, well_formed};
 use crate::network::{Endpoint, Network, Origin, Phase, Recv, Request, State, Work};
-use crate::params::{Params, SILENT_CONNECT};
+use crate::params::{NO_PEER, Params, SILENT_CONNECT};
 use crate::queue::LoopQueue;
 
 /// One end of a connection.
@@ -109,6 +109,10 @@ impl Channel for LoopChannel {
         end.phase = Phase::Unanswered;
         let device = end.device;
         if self.params.fails(SILENT_CONNECT) {
+            return Ok(());
+        }
+        if self.params.fails(NO_PEER) {
+            state.fail_connect(Some(self.index), EventKind::UNREACHABLE, &[]);
             return Ok(());
         }
         let Some(listening) = state.listeners.get(&param.port).copied() else {

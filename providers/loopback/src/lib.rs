@@ -17,7 +17,7 @@
 //! - `qos`: qualities of service offered besides best effort, as DAT numbers them (default 0).
 //! - `fail`: comma list of `open_queue`, `open_channel`, `listen`, `register`, `alloc`, `connect`, `accept`: these calls
 //!   fail as if resources had run out. `second_connect`: the first connect passes, later ones fail so.
-//!   `silent_connect`: a connect is never answered. `free_port`: there is no free port to listen on.
+//!   `silent_connect`: a connect is never answered. `no_peer`: no peer is reachable. `free_port`: there is no free port to listen on.
 #![deny(unsafe_code)]
 
 mod adapter;

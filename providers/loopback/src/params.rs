@@ -25,7 +25,7 @@ pub struct Params {
 
 const KNOWN: [&str; 7] =
     ["domain", "address", "rnr_timeout_ms", "max_channels", "max_regions", "qos", "fail"];
-const FAILURES: [&str; 10] = [
+const FAILURES: [&str; 11] = [
     "open_queue",
     "open_channel",
     "listen",
@@ -36,6 +36,7 @@ const FAILURES: [&str; 10] = [
     FREE_PORT,
     SECOND_CONNECT,
     SILENT_CONNECT,
+    NO_PEER,
 ];
 
 /// The entry of `fail` that leaves no port for a listener that asks for any.
@@ -43,6 +44,9 @@ const FREE_PORT: &str = "free_port";
 
 /// The entry of `fail` that lets the first connect pass and fails those after it.
 const SECOND_CONNECT: &str = "second_connect";
+
+/// The entry of `fail` that makes every peer unreachable, for routes over this device.
+pub const NO_PEER: &str = "no_peer";
 
 /// The entry of `fail` that makes connects go unanswered.
 pub const SILENT_CONNECT: &str = "silent_connect";

@@ -9,16 +9,17 @@ use serde_json::Value;
 const PLUGINS: &[&str] = &["dat-loopback", "dat-shm"];
 
 /// A crate, what it may depend on among ours, and what its tests may besides.
-const ALLOWED: [(&str, &[&str], &[&str]); 25] = [
+const ALLOWED: [(&str, &[&str], &[&str]); 26] = [
     ("dat-types", &[], &[]),
     ("dat-plugin", &[], &[]),
     ("dat-sync", &[], &[]),
     ("dat-engine", &["dat-types", "dat-plugin", "dat-sync"], &["dat-loopback"]),
-    ("dat-registry", &["dat-types", "dat-plugin", "dat-layers"], &[]),
+    ("dat-registry", &["dat-types", "dat-plugin", "dat-layers", "dat-route"], &[]),
     ("dat", &["dat-sync", "dat-types", "dat-plugin", "dat-engine", "dat-registry"], PLUGINS),
     ("dat-kit", &["dat-plugin"], &[]),
     ("dat-layers", &["dat-plugin", "dat-kit"], &["dat-loopback"]),
     ("dat-loopback", &["dat-plugin", "dat-kit"], &[]),
+    ("dat-route", &["dat-plugin", "dat-kit"], &["dat-loopback"]),
     ("dat-shm", &["dat-plugin", "dat-kit", "dat-sync"], &[]),
     ("rdma-sys", &[], &[]),
     ("dat-ibverbs", &["dat-plugin", "dat-kit", "dat-sync", "rdma-sys"], &[]),

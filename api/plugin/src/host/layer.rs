@@ -354,7 +354,7 @@ impl provider::Listener for BelowListener {
 }
 
 /// The provider of a device that was made in this process; it is never asked to open one.
-struct Made<D>(PhantomData<fn() -> D>);
+pub(super) struct Made<D>(PhantomData<fn() -> D>);
 
 impl<D: provider::Device> Provider for Made<D> {
     type Device = D;

@@ -11,12 +11,13 @@ use super::c_root;
 use super::device::Device;
 use super::error::{LoadError, loader_said};
 use super::inspect::{Root, inspect};
+use super::layer::{Below, Made};
 use super::object::open;
 use super::tables::{Loaded, Tables};
 use crate::PluginModuleRef;
 use crate::export::Export;
 use crate::ops::{Param, ProbeSink, RawConfig, Str};
-use crate::provider::{Config, Failure, Probe, Provider};
+use crate::provider::{Config, Failure, Probe, Provider, ProviderInfo};
 
 /// A loaded plugin. Cheap to clone.
 #[derive(Clone)]
@@ -28,7 +29,12 @@ pub struct Plugin {
     abi: (u32, u32),
     path: Option<PathBuf>,
     wraps: Vec<Wrap>,
+    /// In place of the provider's own way to open a device.
+    made: Option<Make>,
 }
+
+/// Makes a device out of others, as a route does.
+pub type Make = Arc<dyn Fn(&Config) -> Result<Device, Failure> + Send + Sync>;
 
 /// Puts a layer over a device that was just opened.
 pub type Wrap = Arc<dyn Fn(Device, &Config) -> Result<Device, Failure> + Send + Sync>;
@@ -62,6 +68,16 @@ impl Plugin {
         Plugin::start(loaded, None).expect("a provider of this process starts")
     }
 
+    /// A provider of this process, whose devices `make` makes out of those of other plugins.
+    pub fn made(info: ProviderInfo, make: Make) -> Plugin {
+        let module = Export::<Made<Below>>::module();
+        let texts = [info.name, info.version, info.description].map(str::to_owned);
+        let abi = (module.abi_major, module.abi_minor);
+        let loaded = Loaded { tables: Tables::of_module(&module), abi, texts };
+        let plugin = Plugin::start(loaded, None).expect("a provider of this process starts");
+        Plugin { made: Some(make), ..plugin }
+    }
+
     /// The plugin with a layer over every device it opens; later ones go over earlier ones.
     pub fn wrapped(mut self, wrap: Wrap) -> Plugin {
         self.wraps.push(wrap);
@@ -75,7 +91,7 @@ impl Plugin {
         if status.0 < 0 {
             return Err(LoadError::Init(status));
         }
-        Ok(Plugin { tables, name, version, description, abi, path, wraps: Vec::new() })
+        Ok(Plugin { tables, name, version, description, abi, path, wraps: Vec::new(), made: None })
     }
 
     /// Short name, as in `shm`.
@@ -105,12 +121,19 @@ impl Plugin {
 
     /// Opens an interface adapter.
     pub fn open(&self, config: &Config) -> Result<Device, Failure> {
+        let device = match &self.made {
+            Some(make) => make(config)?,
+            None => self.open_bare(config)?,
+        };
+        self.wraps.iter().try_fold(device, |device, wrap| wrap(device, config))
+    }
+
+    fn open_bare(&self, config: &Config) -> Result<Device, Failure> {
         let ctx = with_raw(config, |raw| {
             // SAFETY: the configuration lives for the call; places for the answer and the sentence.
             open("device", |out, m| unsafe { (self.tables.provider.open)(raw, out, m) })
         })?;
-        let device = Device::open(self.tables, ctx)?;
-        self.wraps.iter().try_fold(device, |device, wrap| wrap(device, config))
+        Device::open(self.tables, ctx)
     }
 
     /// What the provider would use, and why not the rest. Empty for a plugin of interface 1.0.

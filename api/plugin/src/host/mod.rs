@@ -35,7 +35,7 @@ pub use fork::ForkGuard;
 pub use inspect::inspect_bytes;
 pub use inspect::{Inspection, Root, inspect};
 pub use layer::{Below, BelowChannel, BelowListener, BelowQueue, BelowSrq};
-pub use load::{Plugin, Wrap};
+pub use load::{Make, Plugin, Wrap};
 pub use memory::{Memory, Registration};
 pub use queue::Queue;
 pub use spans::{SpanError, SpanTable};
