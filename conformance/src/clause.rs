@@ -70,7 +70,7 @@ impl Clause {
 }
 
 /// The last clause of the specification.
-pub const LAST_CLAUSE: u16 = 376;
+pub const LAST_CLAUSE: u16 = 377;
 
 /// The clause that inspects the return codes of all others, and so runs last.
 pub(crate) const INSPECTS_CODES: u16 = 372;

@@ -145,10 +145,10 @@ symbol_version!(dat_registry_remove_provider);
 /// `dat_extension_op`, which is variadic in C: handle, operation, and up to six arguments more, all of them integers or
 /// pointers.
 ///
-/// On x86-64 (System V) a variadic call passes integers and pointers exactly as a call of fixed arity does: six words
-/// in registers, the rest on the stack. So a function of fixed arity reads what a variadic caller put there. What a
-/// caller did not pass is an unset register, or a stack slot of the caller's own frame, which exists because the frame
-/// of `main` does; only what the operation defines is looked at.
+/// On x86-64 (System V) a variadic call passes integers and pointers as a call of fixed arity does: six words in
+/// registers, the rest on the stack. So a function of fixed arity reads what a variadic caller put there. An argument
+/// that was not passed is an unset register, or a slot of the caller's stack. That slot exists, because the frame of
+/// `main` does. Only the arguments that the operation defines are used.
 ///
 /// # Safety
 /// The arguments are those the operation takes.

@@ -1,7 +1,6 @@
 //! What the fuzzer calls: programs of any calls of the table, with handles that are valid, stale, of another kind or
 //! none, and argument structures of any contents. Pointers are null or valid, as the headers demand: no more is promised.
 #![allow(missing_docs, clippy::missing_panics_doc, reason = "not part of the interface")]
-#![allow(clippy::undocumented_unsafe_blocks, reason = "the arena's contract, see `Caller`")]
 
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::OnceLock;
@@ -54,6 +53,7 @@ impl Caller<'_> {
             return std::ptr::null_mut();
         }
         self.at = (self.at + 4096) % (ROOM / 2);
+        // SAFETY: `at` is below ROOM / 2, and `calls` made each area with ROOM bytes.
         unsafe { area.add(self.at).cast() }
     }
 
@@ -64,6 +64,9 @@ impl Caller<'_> {
             return place;
         }
         let bytes = self.feed.bytes(size_of::<T>());
+        // SAFETY: `place` leaves half of the area behind each place, more than any structure has. It is aligned to 4096
+        // bytes from the area's start, and the area to 8. All bytes are set, and `T` is a C structure of numbers and raw
+        // pointers, which any bytes are. This thread alone uses the area between calls.
         unsafe {
             std::ptr::write_bytes(place, 0, 1);
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), place.cast::<u8>(), bytes.len());
@@ -74,12 +77,14 @@ impl Caller<'_> {
 
     fn named(&mut self) -> (Count, *const NamedAttr) {
         static NAMES: [&[u8; 4]; 3] = [b"abc\0", b"\xFF\xFE\x01\0", b"\0\0\0\0"];
+        // SAFETY: the last 4096 of the area's ROOM bytes.
         let list = unsafe { self.input.add(ROOM - 4096).cast::<NamedAttr>() };
         for index in 0..4 {
             let mut text = || match self.feed.u8() % 4 {
                 0 => std::ptr::null(),
                 other => NAMES[other as usize - 1].as_ptr().cast::<c_char>(),
             };
+            // SAFETY: four entries fit into 4096 bytes of the area, which this thread alone uses between calls.
             unsafe { list.add(index).write(NamedAttr { name: text(), value: text() }) };
         }
         let count = self.feed.pick(&[0, 0, 1, 4, -1]);
@@ -122,6 +127,7 @@ impl Caller<'_> {
     /// Keeps what a call gave.
     fn collect(&mut self, made: &[*mut Handle], numbers: &[*mut u32]) {
         for place in made.iter().filter(|place| !place.is_null()) {
+            // SAFETY: `Argument::make` took it from the output area and wrote a handle there; the call has returned.
             let handle = unsafe { place.read() };
             if !handle.is_null() && self.handles.len() < 64 {
                 self.handles.push(handle);
@@ -129,6 +135,7 @@ impl Caller<'_> {
         }
         for place in numbers.iter().filter(|place| !place.is_null()) {
             if self.numbers.len() < 64 {
+                // SAFETY: in the output area, whose bytes were all set at first; the call has returned.
                 self.numbers.push(unsafe { place.read() });
             }
         }
@@ -152,6 +159,7 @@ impl Argument for *mut Handle {
     fn make(caller: &mut Caller<'_>) -> *mut Handle {
         let place: *mut Handle = caller.place(caller.output);
         if !place.is_null() {
+            // SAFETY: `place` has room and alignment for a handle (`Caller::place`).
             unsafe { place.write(NULL) };
         }
         place
@@ -214,6 +222,7 @@ impl Argument for Address {
     fn make(caller: &mut Caller<'_>) -> Address {
         let place = caller.place::<libc::sockaddr_storage>(caller.input);
         if !place.is_null() {
+            // SAFETY: `place` has room for the structure, whose 128 bytes hold the 26 after the family (`Caller::place`).
             unsafe {
                 std::ptr::write_bytes(place, 0, 1);
                 let family = caller.feed.pick(&[libc::AF_INET, libc::AF_INET, libc::AF_INET6, 0, 77]);
@@ -264,6 +273,7 @@ impl Argument for *const c_void {
         let place: *mut u8 = caller.place(caller.input);
         if !place.is_null() {
             let bytes = caller.feed.bytes(16);
+            // SAFETY: at most 16 bytes, and `place` leaves half of the area (`Caller::place`).
             unsafe { place.copy_from(bytes.as_ptr(), bytes.len()) };
         }
         place.cast()
@@ -326,6 +336,7 @@ impl Argument for *const LmrTriplet {
         let place = caller.input.cast::<LmrTriplet>();
         for at in 0..4 {
             let triplet = caller.triplet();
+            // SAFETY: four triplets from the area's start, which this thread alone uses between calls.
             unsafe { place.add(at).write(triplet) };
         }
         place

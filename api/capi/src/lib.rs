@@ -1,17 +1,20 @@
 //! `libdat2.so.2`: the C interface of uDAPL 2.0 over this project's providers.
 //!
-//! C programs that were written for uDAPL link `dat_*` functions (version node `DAT_2.0`) or dispatch through the
-//! provider table that every handle but the IA's begins with; both arrive here. [`table`] lists the functions once,
-//! [`calls`] has one file for each kind of object, [`handle`] makes handles that can be judged without trusting them,
-//! [`names`] finds providers by `plugins.toml` and `dat.conf`. [`provider_entry`] is the way in for another `libdat2` that loads
-//! this library as a provider.
+//! Programs written for uDAPL link `dat_*` functions (version node `DAT_2.0`). Others dispatch through the provider
+//! table, to which every handle but the IA's points. Both arrive here.
+//!
+//! - [`table`] lists the functions once.
+//! - [`calls`] has one file for each kind of object.
+//! - [`handle`] makes handles that are checked before they are dereferenced.
+//! - [`names`] finds providers by `plugins.toml` and `dat.conf`.
+//! - [`provider_entry`] is for another `libdat2` that loads this library as a provider.
 //!
 //! # Unsafe
-//! Addresses that C code passes are believed to be what the public headers say: null, or valid for what the call does
-//! with them. Handles are not believed. Nothing else is unsafe here but the system calls behind [`handle::epoch`] and
-//! the dynamic linker in [`provider_entry`].
+//! Pointers of C code are trusted as the public headers demand: null, or valid for what the call does with them. Handles
+//! are checked. The rest of the unsafe code is system calls ([`handle::epoch`]) and the dynamic linker
+//! ([`provider_entry`]).
 //!
-//! No panic leaves the library: each entry catches it and answers `DAT_INTERNAL_ERROR`.
+//! No panic leaves the library: each entry catches it and returns `DAT_INTERNAL_ERROR`.
 
 mod abi;
 mod address;

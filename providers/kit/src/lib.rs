@@ -1,5 +1,5 @@
 //! What software providers share: copies between spans of application memory, keys of registered memory, queues
-//! of posted work, descriptors to wake a sleeper.
+//! of posted work, descriptors to wake a sleeper, qualifiers on fabrics with ports of 16 bits.
 //!
 //! # Unsafe
 //! Only [`copy`], `heap` and `fork` have unsafe code. A provider promises a range of memory once, where it makes a
@@ -11,6 +11,7 @@ mod fifo;
 mod fork;
 mod heap;
 mod keys;
+mod qualifier;
 mod secrets;
 
 pub use copy::MemSpan;
@@ -19,4 +20,5 @@ pub use fifo::Fifo;
 pub use fork::ForkGuard;
 pub use heap::Heap;
 pub use keys::{KeyError, KeyTable};
+pub use qualifier::Qualifier;
 pub use secrets::Secrets;

@@ -72,10 +72,10 @@ impl From<SocketAddr> for Raw {
     }
 }
 
-/// The socket address of `port` at `addr`; `None` if `port` is no TCP port.
-pub fn at_port(addr: SockAddr, port: u64) -> Option<SocketAddr> {
+/// The socket address of `port` at `addr`; `None` if `port` is 0.
+pub fn at_port(addr: SockAddr, port: u16) -> Option<SocketAddr> {
     let mut socket = addr.to_std()?;
-    socket.set_port(u16::try_from(port).ok().filter(|port| *port != 0)?);
+    socket.set_port(Some(port).filter(|port| *port != 0)?);
     // An IPv4-mapped IPv6 address means the IPv4 address.
     Some(SocketAddr::new(socket.ip().to_canonical(), socket.port())).map(|plain| match (plain, socket) {
         (SocketAddr::V6(_), SocketAddr::V6(full)) => SocketAddr::V6(full),
@@ -113,10 +113,9 @@ mod tests {
     }
 
     #[test]
-    fn a_number_beyond_tcp_ports_is_no_port() {
+    fn port_0_is_no_address() {
         let addr = SockAddr::from(IpAddr::from([127, 0, 0, 1]));
         assert_eq!(at_port(addr, 80), Some("127.0.0.1:80".parse().unwrap()));
-        assert_eq!(at_port(addr, 65_536), None);
         assert_eq!(at_port(addr, 0), None);
         assert_eq!(at_port(SockAddr::UNSPECIFIED, 80), None);
     }

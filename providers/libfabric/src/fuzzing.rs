@@ -164,7 +164,13 @@ fn rdm() -> &'static Rdm {
     RDM.get_or_init(|| {
         let device = device(&[("fabric", "tcp;ofi_rxm"), ("address", "127.0.0.1")]);
         let at: SocketAddr = "127.0.0.1:0".parse().expect("an address");
-        let (port, _) = device.inner().datagrams.as_ref().expect("datagrams").listen(at, 1).expect("a port");
+        let (port, _) = device
+            .inner()
+            .datagrams
+            .as_ref()
+            .expect("datagrams")
+            .listen(at.ip(), dat_kit::Qualifier::new(0), 1)
+            .expect("a port");
         Rdm { device, port: port.expect("an endpoint") }
     })
 }
@@ -230,6 +236,7 @@ fn datagrams(feed: &mut Feed<'_>) -> &'static FabricDevice {
                         page: feed.edge(),
                         key: feed.edge(),
                         shared: feed.flag(),
+                        quotient: if kind == Kind::Request && feed.flag() { feed.edge() >> 8 } else { 0 },
                     };
                     let len = feed.u8() as usize;
                     Body::Hello { name, hello, data: feed.bytes(len) }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use dat_types::{ConnectionKind, DtoOperation, DtoStatus, ReturnType};
+use dat_types::{BreakReason, ConnectionKind, DtoOperation, DtoStatus, ReturnType};
 
 /// The three streams of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,8 +25,8 @@ pub struct Expected {
 pub enum What {
     /// A completion.
     Dto(Completion),
-    /// A connection event; one of these kinds, with these bytes.
-    Connection { kinds: Vec<ConnectionKind>, data: Vec<u8> },
+    /// A connection event; one of these kinds, with these bytes, for this reason.
+    Connection { kinds: Vec<ConnectionKind>, data: Vec<u8>, reason: Option<BreakReason> },
 }
 
 /// The end of something posted.
@@ -95,7 +95,10 @@ impl fmt::Display for Expected {
                     _ => Ok(()),
                 }
             }
-            What::Connection { kinds, data } => write!(f, "{kinds:?} {} bytes", data.len()),
+            What::Connection { kinds, data, reason } => {
+                write!(f, "{kinds:?} {} bytes", data.len())?;
+                reason.map_or(Ok(()), |reason| write!(f, ", {reason:?}"))
+            }
         }?;
         write!(f, " on dispatcher {}", self.evd)
     }

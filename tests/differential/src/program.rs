@@ -14,8 +14,8 @@ pub const WINDOWS: usize = 2;
 pub const WINDOW: u8 = 10;
 /// The same windows under the context before.
 pub const STALE: u8 = WINDOW + WINDOWS as u8;
-/// Bytes of each region.
-pub const REGION: u32 = 4096;
+/// Bytes of each region: no whole pages, because a peer reaches the length asked for and no more.
+pub const REGION: u32 = 3840;
 /// Requests of private data of this length mean one byte more than is allowed.
 pub const TOO_LONG: u16 = u16::MAX;
 

@@ -132,19 +132,16 @@ unsafe fn open_with(
         counters: Base::default(),
         engine,
     });
-    let close = |code| {
+    let Ok(address) = handle::insert(id, opened.provider, IaRef { ia: opened.clone() }) else {
         let _ = opened.engine.close(CloseFlags::Abrupt);
-        code
+        return Err(NO_ROOM);
     };
-    let handle = handle::insert(id, opened.provider, IaRef { ia: opened.clone() });
-    let address = handle.map_err(|_| close(NO_ROOM))?;
     let async_evd = match asked as usize {
         ASYNC_EXISTS => OUT_OF_SCOPE as Handle,
         0 => {
             let object = Evd { ia: opened.clone(), counters: Arc::default(), engine: own_evd.clone() };
-            opened.adopt(own_evd.id(), object).map_err(|code| {
-                handle::remove::<IaRef>(address);
-                close(code)
+            opened.adopt(own_evd.id(), object).inspect_err(|_| {
+                let _ = end(&opened, address, CloseFlags::Abrupt);
             })?
         }
         _ => asked,

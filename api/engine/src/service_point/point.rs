@@ -107,6 +107,13 @@ impl Ia {
                     _ if taken && conn_qual == 0 => {
                         Error::new(call, ReturnType::ConnQualUnavailable, Subtype::None, failure.message)
                     }
+                    _ if taken => {
+                        let message = format!(
+                            "connection qualifier {conn_qual} cannot be listened on twice: {}",
+                            failure.message
+                        );
+                        Error::new(call, ReturnType::ConnQualInUse, Subtype::None, message)
+                    }
                     _ => error::provider(call, failure),
                 })
             }

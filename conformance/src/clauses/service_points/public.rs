@@ -1,5 +1,6 @@
 //! Public service points and connection requests.
 
+use dat_engine::Psp;
 use dat_types::EpCreator;
 
 use crate::clauses::prelude::*;
@@ -28,6 +29,7 @@ clauses! {
     228 "Reject: synchronous, the request ends, the peer gets PEER_REJECTED" => reject;
     229 "Private data of a reject arrives" => reject_data;
     230 "After a reject the provider-made endpoint's handle is invalid" => reject_frees;
+    377 "Qualifiers have 64 bits, and each listener gets the requests for its own" => long_qualifiers;
 }
 
 fn taken(t: &TestContext) -> Outcome {
@@ -134,6 +136,43 @@ fn chosen(t: &TestContext) -> Outcome {
         t.refused("with every qualifier taken", result, ReturnType::ConnQualUnavailable)?;
     }
     Ok(())
+}
+
+/// Those that differ by this have the same port on a fabric whose ports have 16 bits.
+const SAME_PORT: u64 = 32_001;
+
+fn long_qualifiers(t: &TestContext) -> Outcome {
+    let (a, b) = t.ends()?;
+    let fits_no_port = u64::from(u16::MAX) + 1;
+    for lowest in [fits_no_port, 1 << 32, u64::MAX - SAME_PORT] {
+        let (psp, conn_qual) = listener_from(&a, lowest)?;
+        ensure_eq("qualifier of the service point", psp.conn_qual(), conn_qual)?;
+        let other = if lowest == fits_no_port { conn_qual + SAME_PORT } else { conn_qual - SAME_PORT };
+        b.connect_to(&a.ia, other, b"", t.long().as_millis() as u64)?;
+        b.expect_event(ConnectionKind::NonPeerRejected)?;
+        a.expect_no_event(&a.crs, "the dispatcher of requests")?;
+        b.reset()?;
+        b.connect_to(&a.ia, conn_qual, b"private", t.long().as_millis() as u64)?;
+        let cr = a.cr()?;
+        ensure_eq("private data", &cr.query()?.private_data[..], &b"private"[..])?;
+        cr.reject(b"")?;
+        b.expect_event(ConnectionKind::PeerRejected)?;
+        b.reset()?;
+        psp.free()?;
+    }
+    Ok(())
+}
+
+/// A service point on a free qualifier, and the qualifier.
+fn listener_from(a: &LocalEnd, lowest: u64) -> Result<(Psp, u64), Stop> {
+    // Any of them may be another program's.
+    for conn_qual in lowest..lowest + 100 {
+        match a.ia.psp_create(conn_qual, &a.crs, PspFlags::Consumer) {
+            Err(error) if error.kind() == ReturnType::ConnQualInUse => {}
+            result => return Ok((result?, conn_qual)),
+        }
+    }
+    fail("a hundred qualifiers in a row are in use")
 }
 
 fn freed_with_request(t: &TestContext) -> Outcome {

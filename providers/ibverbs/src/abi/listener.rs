@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use dat_plugin::{Failure, Listener, Status};
+use dat_kit::Qualifier;
+use dat_plugin::{Failure, Listener};
 
 use crate::control::events::DeviceInner;
 use crate::control::sources::{Listening, Source};
@@ -14,6 +15,7 @@ use crate::sys::cm::CmId;
 /// A port being listened on.
 pub struct IbListener {
     device: Arc<DeviceInner>,
+    /// The qualifier.
     port: u64,
     token: u64,
     closed: AtomicBool,
@@ -23,21 +25,19 @@ impl IbListener {
     pub(crate) fn new(device: &Arc<DeviceInner>, port: u64, user: u64) -> Result<IbListener, Failure> {
         let adapter = &device.adapter;
         adapter.check_fork()?;
+        let qualifier = Qualifier::new(port);
         let what =
-            || format!("{}: listen on port {port} of {}", adapter.params.ia_name, adapter.address.ip());
-        let Ok(number) = u16::try_from(port) else {
-            let message = format!("{}: RDMA CM has ports up to 65535", what());
-            return Err(Failure::new(Status::INVALID, message));
-        };
+            || format!("{}: listen on {qualifier} of {}", adapter.params.ia_name, adapter.address.ip());
         let token = adapter.new_token();
         let os = |error| status::failure(&what(), &error);
         let id = CmId::new(&adapter.cm, token).map_err(os)?;
-        id.bind(SocketAddr::new(adapter.address.ip(), number)).map_err(os)?;
-        let port = id.local_port().into();
+        id.bind(SocketAddr::new(adapter.address.ip(), qualifier.port)).map_err(os)?;
+        let port = qualifier.at(id.local_port());
         // Known before the first request can come.
         let mut sources = device.sources.lock();
         id.listen(adapter.params.backlog).map_err(os)?;
-        sources.insert(token, Source::Listener(Listening { _id: id, port, user }));
+        sources
+            .insert(token, Source::Listener(Listening { _id: id, port, quotient: qualifier.quotient, user }));
         drop(sources);
         Ok(IbListener { device: device.clone(), port, token, closed: AtomicBool::new(false) })
     }

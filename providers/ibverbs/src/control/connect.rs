@@ -4,6 +4,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 
+use dat_kit::Qualifier;
 use dat_plugin::{ConnectParam, Event, EventKind, Failure, Status};
 use rdma_sys::cm::*;
 use rdma_sys::verbs::*;
@@ -14,9 +15,6 @@ use crate::private_data;
 use crate::status::{self, CmMeaning};
 use crate::sys::cm::{CmEvent, CmId, ConnParam};
 
-/// The highest port there is.
-const PORTS: u64 = u16::MAX as u64;
-
 impl ChannelInner {
     pub(crate) fn start_connect(self: &Arc<ChannelInner>, param: &ConnectParam<'_>) -> Result<(), Failure> {
         let adapter = &self.adapter;
@@ -25,9 +23,12 @@ impl ChannelInner {
         let fail = |status, why: &str| Err(Failure::new(status, format!("{}: {why}", what())));
         let os = |error: io::Error| status::failure(&what(), &error);
         let mut control = self.idle(&what)?;
-        if param.data.len() > adapter.params.style.limit() {
-            return fail(Status::INVALID, "too much private data");
-        }
+        let qualifier = Qualifier::new(param.port);
+        let style = adapter.params.style;
+        let Some(data) = style.wrap_request(param.data, qualifier.quotient) else {
+            let most = style.request_limit(qualifier.quotient);
+            return fail(Status::INVALID, &format!("at most {most} bytes of private data fit here"));
+        };
         let Some(peer) = param.addr.to_std().map(|peer| peer.ip().to_canonical()) else {
             return fail(Status::BAD_ADDRESS, "an IPv4 or IPv6 address is needed");
         };
@@ -40,14 +41,7 @@ impl ChannelInner {
         if adapter.params.traffic_class != 0 {
             id.set_traffic_class(adapter.params.traffic_class).map_err(os)?;
         }
-        if param.port > PORTS {
-            // No listener can have that port.
-            control.id = Some(id);
-            self.finish(&mut control, Event::new(EventKind::REFUSED, self.user()));
-            return Ok(());
-        }
-        let data = adapter.params.style.wrap(param.data, private_data::REQUEST);
-        let peer = SocketAddr::new(peer, param.port as u16);
+        let peer = SocketAddr::new(peer, qualifier.port);
         id.resolve_addr(peer, adapter.params.resolve_timeout_ms).map_err(os)?;
         control.phase = Phase::Resolving(Box::new(Attempt { data }));
         control.id = Some(id);

@@ -10,7 +10,6 @@ use rustix::event::epoll;
 
 use crate::control::sources::{Request, Source, Sources};
 use crate::data::adapter::{ANCHOR, ASYNC, Adapter, CM, FIRST_LOOK, SLOWEST_LOOK, TIMER, WAKEUP, lock};
-use crate::private_data;
 use crate::sys::cm::{CmEvent, CmId};
 
 /// An open device.
@@ -175,8 +174,14 @@ impl DeviceInner {
             let _ = id.reject(false, &[]);
             return;
         };
+        let (quotient, data) = self.adapter.params.style.request(&event.data);
+        if quotient.is_some_and(|quotient| quotient != listening.quotient) {
+            drop(sources);
+            tracing::debug!("a request is for another qualifier of this port");
+            let _ = id.reject(false, &[]);
+            return;
+        }
         id.set_user(token);
-        let data = self.adapter.params.style.unwrap(&event.data, private_data::REQUEST);
         let mut request = Event::new(EventKind::REQUEST, listening.user).with_data(data);
         request.request = token;
         request.port = listening.port;

@@ -20,7 +20,9 @@ pub(crate) enum Source {
 pub(crate) struct Listening {
     /// Listens as long as it is here.
     pub(crate) _id: CmId,
+    /// The qualifier, and what requests for it carry.
     pub(crate) port: u64,
+    pub(crate) quotient: u64,
     pub(crate) user: u64,
 }
 

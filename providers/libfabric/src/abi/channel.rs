@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use dat_kit::Qualifier;
 use dat_plugin::{
     AtomicRequest, BindRequest, Channel, ChannelAttr, ConnectParam, EventKind, Failure, RecvRequest, Request,
     Status,
@@ -20,14 +21,13 @@ pub struct FabricChannel {
 }
 
 impl FabricChannel {
-    fn check_start(&self, call: &str, st: &State, data: &[u8]) -> Result<(), Failure> {
+    fn check_start(&self, call: &str, st: &State, data: &[u8], most: usize) -> Result<(), Failure> {
         let core = &self.device.core;
         core.check_fork()?;
         let refuse = |why: &str| {
             let message = format!("{}: {call}: {why}", core.params.ia_name);
             Err(Failure::new(Status::INVALID, message))
         };
-        let most = core.max_private_data();
         if data.len() > most {
             return refuse(&format!("{} bytes of private data; the most is {most}", data.len()));
         }
@@ -41,7 +41,8 @@ impl FabricChannel {
 impl Channel for FabricChannel {
     fn connect(&self, param: &ConnectParam<'_>) -> Result<(), Failure> {
         let mut st = self.channel.lock();
-        self.check_start("connect", &st, param.data)?;
+        let quotient = Qualifier::new(param.port).quotient;
+        self.check_start("connect", &st, param.data, self.device.core.max_request_data(quotient))?;
         self.device.connect(&self.channel, &mut st, param)?;
         drop(st);
         // What can be done at once need not wait for the event thread.
@@ -51,7 +52,7 @@ impl Channel for FabricChannel {
 
     fn accept(&self, request: u64, data: &[u8]) -> Result<(), Failure> {
         let mut st = self.channel.lock();
-        self.check_start("accept", &st, data)?;
+        self.check_start("accept", &st, data, self.device.core.max_private_data())?;
         self.device.accept(&self.channel, &mut st, request, data)?;
         drop(st);
         self.device.take_connection_events_if_free();

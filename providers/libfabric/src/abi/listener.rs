@@ -5,6 +5,7 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use dat_kit::Qualifier;
 use dat_plugin::{Failure, Listener, Status};
 use libfabric_sys::inline::{fi_bind, fi_listen, fi_passive_ep};
 use libfabric_sys::types::fid_pep;
@@ -19,6 +20,7 @@ use crate::fabric::fd_scan::set_cloexec;
 /// A listener.
 pub struct FabricListener {
     device: Arc<DeviceInner>,
+    /// The qualifier.
     port: u64,
     kind: Kind,
     closed: AtomicBool,
@@ -44,14 +46,14 @@ impl FabricListener {
             );
             return Err(Failure::new(Status::NOT_SUPPORTED, message));
         };
-        let Ok(wanted) = u16::try_from(port) else {
-            let message = format!("{}: port {port}: the highest port is 65535", core.params.ia_name);
-            return Err(Failure::new(Status::INVALID, message));
-        };
-        let at = SocketAddr::new(ip, wanted);
+        let qualifier = Qualifier::new(port);
+        let what = || format!("{}: listen on {qualifier}", core.params.ia_name);
         let closed = AtomicBool::new(false);
         if let Some(datagrams) = &device.datagrams {
-            let (opened, port) = datagrams.listen(at, user)?;
+            let (opened, port) = datagrams.listen(ip, qualifier, user).map_err(|mut failure| {
+                failure.message = format!("{}: {}", what(), failure.message);
+                failure
+            })?;
             return Ok(FabricListener {
                 device: device.clone(),
                 port,
@@ -59,17 +61,16 @@ impl FabricListener {
                 closed,
             });
         }
-        let info = core.fabric.info.at(&Raw::from(at))?;
+        let info = core.fabric.info.at(&Raw::from(SocketAddr::new(ip, qualifier.port)))?;
         let fabric = &core.fabric;
         let mut pep = ptr::null_mut();
-        let what = || format!("{}: listen on port {port}", core.params.ia_name);
         // SAFETY: the core keeps fabric and event queue open. An endpoint that is not finished is closed before any use.
         let at = unsafe {
             fabric.check(&what(), fi_passive_ep(fabric.fabric, info.head, &mut pep, ptr::null_mut()))?;
             let bound = match fi_bind(pep.cast(), fabric.eq.cast(), 0) {
                 0 => {
                     // Entered before the first request can arrive.
-                    let port = port_of(pep.cast());
+                    let port = u16::try_from(port_of(pep.cast())).map_or(port, |port| qualifier.at(port));
                     device.connector.add_listener(pep, user, port);
                     fi_listen(pep)
                 }
@@ -82,7 +83,7 @@ impl FabricListener {
             address_of(pep.cast())
         };
         let socket = at.and_then(|at| ListenSocket::among(&set_cloexec(at), at));
-        let port = at.map_or(0, |at| at.port().into());
+        let port = at.map_or(0, |at| qualifier.at(at.port()));
         Ok(FabricListener { device: device.clone(), port, kind: Kind::Passive(pep, socket), closed })
     }
 }

@@ -260,7 +260,7 @@ impl ChannelInner {
         let (page, key) =
             if st.link.is_some_and(|link| link.datagrams) { (self.secret, 0) } else { self.page.remote() };
         let (CreditState { posted, room, .. }, shared) = (st.credit_state, self.srq.is_some());
-        Hello { kind, chan: self.id, qos, posted, room, page, key, shared }
+        Hello { kind, chan: self.id, qos, posted, room, page, key, shared, quotient: 0 }
     }
 
     /// Takes over what the peer's handshake contains.

@@ -5,6 +5,7 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use dat_kit::Qualifier;
 use dat_plugin::{Event, EventKind, SockAddr};
 use libfabric_sys::consts::*;
 use libfabric_sys::inline::*;
@@ -139,6 +140,10 @@ impl Connector {
             tracing::warn!("a malformed connection request is refused");
             return self.refuse(&info, Kind::Refuse, &[]);
         };
+        if hello.quotient != Qualifier::new(port).quotient {
+            tracing::debug!("a request for another qualifier of this port is refused");
+            return self.refuse(&info, Kind::Refuse, &[]);
+        }
         let request = self.next_request.fetch_add(1, Ordering::Relaxed) + 1;
         let entry = info.first();
         let peer = raw_of(entry.dest_addr, entry.dest_addrlen).and_then(|raw| raw.socket());

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
+use dat_kit::Qualifier;
 use dat_plugin::{ConnectParam, EventKind, Failure, Status};
 use libfabric_sys::consts::*;
 use libfabric_sys::inline::*;
@@ -39,7 +40,7 @@ pub struct Connector {
     reading: Mutex<()>,
     /// Passive endpoints of closed listeners, which wait to be closed.
     deferred: Mutex<DeferredClose>,
-    /// Passive endpoints by address: user, port.
+    /// Passive endpoints by address: user, qualifier.
     listeners: Mutex<HashMap<usize, (u64, u64)>>,
     requests: Mutex<HashMap<u64, PendingRequest>>,
     next_request: AtomicU64,
@@ -90,7 +91,9 @@ impl Connector {
         st.link = Some(link);
         chan.start_recvs(st);
         let mut hello = Vec::with_capacity(512);
-        self.write_hello(&chan.hello(st, Kind::Request, param.qos), param.data, &mut hello);
+        let quotient = Qualifier::new(param.port).quotient;
+        let request = Hello { quotient, ..chan.hello(st, Kind::Request, param.qos) };
+        self.write_hello(&request, param.data, &mut hello);
         st.phase = Phase::Connecting;
         // SAFETY: the channel's lock keeps the endpoint open; the address has the fabric's format, the data this length.
         let result =
@@ -168,7 +171,8 @@ impl Connector {
     }
 
     pub fn refuse(&self, info: &Info, kind: Kind, data: &[u8]) {
-        let hello = Hello { kind, chan: 0, qos: 0, posted: 0, room: 0, page: 0, key: 0, shared: false };
+        let hello =
+            Hello { kind, chan: 0, qos: 0, posted: 0, room: 0, page: 0, key: 0, shared: false, quotient: 0 };
         let mut bytes = Vec::with_capacity(512);
         self.write_hello(&hello, data, &mut bytes);
         // The listener may be closed, so a new passive endpoint sends the refusal.

@@ -23,7 +23,7 @@ use crate::memory::Regions;
 use crate::memory::windows::{Bound, Windows};
 use crate::params::{Endpoint, Params};
 use crate::wire::hello::{HELLO, SHORT_DATA, SHORT_HELLO};
-use dat_kit::ForkGuard;
+use dat_kit::{ForkGuard, Qualifier};
 
 /// Queues of a device that the fabric may wake by itself; the event thread wakes the others. Linux refuses to let one
 /// descriptor wake more than a few others through a chain of epoll descriptors as long as ofi_rxm's (10 through five),
@@ -128,6 +128,16 @@ impl Core {
 
     pub fn max_message(&self) -> u64 {
         self.fabric.limits.max_message.min(1 << 31)
+    }
+
+    /// Most private data of a request whose qualifier has this quotient.
+    pub fn max_request_data(&self, quotient: u64) -> usize {
+        match self.params.endpoint {
+            Endpoint::Msg if self.fabric.limits.framed && quotient != 0 => {
+                self.fabric.limits.cm_data.saturating_sub(SHORT_HELLO + Qualifier::QUOTIENT).min(SHORT_DATA)
+            }
+            _ => self.max_private_data(),
+        }
     }
 
     pub fn max_private_data(&self) -> usize {

@@ -80,7 +80,7 @@ impl Datagrams {
         }
         // Anybody can send a request with any address in it. So an address enters the table only with a request that
         // can be handed to the application, and the number of refusals sent to such addresses is limited.
-        let listens = self.port_for(port, frame);
+        let listens = self.listener_for(port, frame, hello.quotient);
         let accepted = listens.filter(|_| self.requests.lock().len() < MAX_REQUESTS);
         if accepted.is_none() && !self.refusals.lock().allow(Instant::now()) {
             tracing::warn!("a request that cannot be accepted is dropped: too many refusals are being sent");
@@ -205,8 +205,10 @@ impl Datagrams {
 
 #[cfg(test)]
 mod tests {
-    use std::net::SocketAddr;
+    use std::net::{IpAddr, Ipv4Addr, SocketAddr};
     use std::sync::Arc;
+
+    use dat_kit::Qualifier;
 
     use super::*;
     use crate::datagram::MAX_NEWCOMERS;
@@ -214,13 +216,14 @@ mod tests {
     use crate::testing::device;
     use crate::wire::datagram::HEAD;
 
+    const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
     /// A hundred thousand nearly valid frames of a stranger: the device survives them, and keeps a bounded amount.
     #[test]
     fn frames_of_strangers() {
         let Some(device) = device(&[("fabric", "tcp;ofi_rxm"), ("address", "127.0.0.1")]) else { return };
         let datagrams = device.inner().datagrams.as_ref().expect("datagrams");
-        let at: SocketAddr = "127.0.0.1:0".parse().expect("an address");
-        let (port, _) = datagrams.listen(at, 1).expect("a port");
+        let (port, _) = datagrams.listen(LOCAL, Qualifier::new(0), 1).expect("a port");
         let port = port.expect("an endpoint");
         let hello = Hello {
             kind: Kind::Request,
@@ -231,6 +234,7 @@ mod tests {
             page: 5,
             key: 0,
             shared: false,
+            quotient: 0,
         };
         let body = Body::Hello { name: datagrams.address.bytes(), hello, data: b"data" };
         let mut good = [0; FRAME];
@@ -256,9 +260,8 @@ mod tests {
 
     fn listening() -> Option<(crate::FabricDevice, Arc<Port>)> {
         let device = device(&[("fabric", "tcp;ofi_rxm"), ("address", "127.0.0.1")])?;
-        let at: SocketAddr = "127.0.0.1:0".parse().expect("an address");
         let datagrams = device.inner().datagrams.as_ref().expect("datagrams");
-        let (port, _) = datagrams.listen(at, 1).expect("a port");
+        let (port, _) = datagrams.listen(LOCAL, Qualifier::new(0), 1).expect("a port");
         Some((device, port.expect("an endpoint")))
     }
 

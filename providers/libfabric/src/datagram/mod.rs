@@ -10,11 +10,12 @@ pub mod names;
 pub mod rate_limit;
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use dat_kit::Qualifier;
 use dat_plugin::{ConnectParam, Failure, Status};
 use libfabric_sys::consts::FI_ADDR_UNSPEC;
 use libfabric_sys::types::fi_addr_t;
@@ -188,7 +189,8 @@ impl Datagrams {
         st.peer_address.clone_from(&dest);
         st.local_port = port_of_chan(chan.id);
         chan.start_recvs(st);
-        let hello = chan.hello(st, Kind::Request, param.qos);
+        let quotient = Qualifier::new(param.port).quotient;
+        let hello = Hello { quotient, ..chan.hello(st, Kind::Request, param.qos) };
         st.phase = Phase::Connecting;
         let Some(dest) = dest else {
             if let Some(discovery) = &self.discovery {
@@ -255,15 +257,25 @@ impl Datagrams {
         }
     }
 
-    /// Listens at a port, or at any port if it is 0. Returns the port, and the endpoint there if it has one.
-    pub fn listen(&self, at: SocketAddr, user: u64) -> Result<(Option<Arc<Port>>, u64), Failure> {
+    /// Listens on a qualifier, or on any port if it is 0. Returns the endpoint there if it has one, and the qualifier.
+    pub fn listen(
+        &self,
+        ip: IpAddr,
+        qualifier: Qualifier,
+        user: u64,
+    ) -> Result<(Option<Arc<Port>>, u64), Failure> {
         if let Some(discovery) = &self.discovery {
-            return discovery.listen(at.port(), user).map(|port| (None, port.into()));
+            let port = discovery.listen(qualifier.port, (user, qualifier.quotient))?;
+            return Ok((None, qualifier.at(port)));
         }
+        let at = SocketAddr::new(ip, qualifier.port);
         let info = self.core.fabric.info.at(&Raw::from(at))?;
         let id = self.next_port.fetch_add(1, Ordering::Relaxed);
         let port = Port::open(&self.core.fabric, &self.core.regions, info, (id, user, PORT_FRAMES_IN))?;
         let number = port.port.load(Ordering::Relaxed);
+        let number = u16::try_from(number).map_or(number, |number| qualifier.at(number));
+        // Before the first request is read: only ports in the table are looked at.
+        port.port.store(number, Ordering::Relaxed);
         if let Some(fd) = port.wait() {
             self.core.wake.add_port(fd);
         }
@@ -275,8 +287,8 @@ impl Datagrams {
     /// Closes a port. Requests that arrived are read first: they would be lost with the endpoint, and their senders would
     /// not notice if another process listens there soon.
     pub fn close_port(&self, port: Option<&Arc<Port>>, number: u64) {
-        if let (Some(discovery), Ok(number)) = (&self.discovery, u16::try_from(number)) {
-            return discovery.close(number);
+        if let Some(discovery) = &self.discovery {
+            return discovery.close(Qualifier::new(number).port);
         }
         let Some(port) = port else { return };
         self.take_frames(port);
@@ -359,5 +371,5 @@ pub const MAX_REFUSALS: u32 = 64;
 pub const MAX_NEWCOMERS: u32 = 1024;
 
 pub fn refusal(kind: Kind) -> Hello {
-    Hello { kind, chan: 0, qos: 0, posted: 0, room: 0, page: 0, key: 0, shared: false }
+    Hello { kind, chan: 0, qos: 0, posted: 0, room: 0, page: 0, key: 0, shared: false, quotient: 0 }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use dat_kit::Qualifier;
 use dat_plugin::{Failure, Status};
 
 use crate::address::Raw;
@@ -116,12 +117,14 @@ impl Datagrams {
         done
     }
 
-    /// User and number of the port that a request is for, if there is a listener.
-    pub fn port_for(&self, port: &Port, frame: &Frame<'_>) -> Option<(u64, u64)> {
-        match &self.discovery {
-            Some(discovery) => Some((discovery.user_of(frame.arg)?, frame.arg.into())),
+    /// User and qualifier of the listener that a request is for, if there is one.
+    pub fn listener_for(&self, port: &Port, frame: &Frame<'_>, quotient: u64) -> Option<(u64, u64)> {
+        let listener = match &self.discovery {
+            Some(discovery) => discovery.listener(frame.arg),
             None => (port.id != 0).then(|| (port.user, port.port.load(Ordering::Relaxed))),
-        }
+        };
+        // Several qualifiers share a port.
+        listener.filter(|(_, number)| Qualifier::new(*number).quotient == quotient)
     }
 
     /// Probes peers whose answer is missing: a frame to no channel fails if no process is there any more.

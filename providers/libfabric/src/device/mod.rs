@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use dat_kit::Qualifier;
 use dat_plugin::{Config, ConnectParam, EventKind, Failure, RejectReason, Status};
 use libfabric_sys::Library;
 
@@ -123,7 +124,8 @@ impl DeviceInner {
         if param.addr.to_std().is_none() {
             return refuse("the address is neither IPv4 nor IPv6");
         }
-        let Some(to) = at_port(param.addr, param.port) else {
+        let qualifier = Qualifier::new(param.port);
+        let Some(to) = at_port(param.addr, qualifier.port) else {
             // No process can listen at such a port.
             st.phase = Phase::Connecting;
             channel.end(st, EventKind::REFUSED, &[], None);

@@ -121,10 +121,11 @@ impl Discovery {
         self.server.wait()
     }
 
-    pub fn listen(&self, port: u16, user: u64) -> Result<u16, Failure> {
+    /// Listens at a port, for a user and the quotient of a qualifier. Returns the port.
+    pub fn listen(&self, port: u16, listener: (u64, u64)) -> Result<u16, Failure> {
         let at = SocketAddr::new(self.ip, port);
         self.server
-            .open(self.ip, port, Some(user))
+            .open(self.ip, port, Some(listener))
             .map_err(|error| Failure::os(&format!("listen at {at}"), &error))
     }
 
@@ -132,9 +133,9 @@ impl Discovery {
         self.server.close(port);
     }
 
-    /// The user of the port that a request names.
-    pub fn user_of(&self, port: u32) -> Option<u64> {
-        self.server.user_of(u16::try_from(port).ok()?)
+    /// User and qualifier of the listener at the port that a request names.
+    pub fn listener(&self, port: u32) -> Option<(u64, u64)> {
+        self.server.listener(u16::try_from(port).ok()?)
     }
 
     pub fn look_up(&self, chan: u32, to: SocketAddr, hello: Hello, data: &[u8]) {

@@ -8,6 +8,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use dat_kit::Qualifier;
 use parking_lot::Mutex;
 use rustix::event::epoll;
 
@@ -27,8 +28,8 @@ pub struct Server {
 }
 
 struct State {
-    /// By port, with the listener's user; the port for liveness probes has none.
-    open: HashMap<u16, (TcpListener, Option<u64>)>,
+    /// By port, with the listener's user and qualifier; the port for liveness probes has none.
+    open: HashMap<u16, (TcpListener, Option<(u64, u64)>)>,
     clients: VecDeque<Client>,
     /// A connection could not be accepted. It must be tried again, because no new edge comes.
     retry_accept: bool,
@@ -48,18 +49,19 @@ impl Server {
         Ok(Server { watch, state: Mutex::new(state) })
     }
 
-    /// Listens at `port`, or at any port if it is 0. Returns the port.
-    pub fn open(&self, ip: IpAddr, port: u16, user: Option<u64>) -> io::Result<u16> {
+    /// Listens at `port`, or at any port if it is 0, for a user and the quotient of its qualifier. Returns the port.
+    pub fn open(&self, ip: IpAddr, wanted: u16, listener: Option<(u64, u64)>) -> io::Result<u16> {
         // Under the lock, because an edge is reported once: no other thread may see it before the socket is entered.
         let mut state = self.state.lock();
-        let socket = TcpListener::bind(SocketAddr::new(ip, port))?;
+        let socket = TcpListener::bind(SocketAddr::new(ip, wanted))?;
         socket.set_nonblocking(true)?;
         let port = socket.local_addr()?.port();
         // Edge-triggered: a connection that cannot be accepted, without descriptors left, must not wake the event thread
         // for ever.
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&self.watch, &socket, epoll::EventData::new_u64(port.into()), flags)?;
-        state.open.insert(port, (socket, user));
+        let listener = listener.map(|(user, quotient)| (user, Qualifier { port: wanted, quotient }.at(port)));
+        state.open.insert(port, (socket, listener));
         Ok(port)
     }
 
@@ -67,8 +69,8 @@ impl Server {
         self.state.lock().open.remove(&port);
     }
 
-    /// The user of a port.
-    pub fn user_of(&self, port: u16) -> Option<u64> {
+    /// User and qualifier of the listener at a port.
+    pub fn listener(&self, port: u16) -> Option<(u64, u64)> {
         self.state.lock().open.get(&port)?.1
     }
 
@@ -184,7 +186,7 @@ mod tests {
 
     fn server() -> (Server, u16) {
         let server = Server::new().expect("a descriptor");
-        let port = server.open(LOCAL, 0, Some(5)).expect("a port");
+        let port = server.open(LOCAL, 0, Some((5, 0))).expect("a port");
         (server, port)
     }
 
@@ -215,7 +217,7 @@ mod tests {
         let client = ask(port);
         until(&server, "the answer", |answered| answered == 1);
         assert_eq!(receive(client), ANSWER);
-        assert_eq!(server.user_of(port), Some(5));
+        assert_eq!(server.listener(port), Some((5, port.into())));
         let taken = server.open(LOCAL, port, None).expect_err("taken");
         assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
         server.close(port);

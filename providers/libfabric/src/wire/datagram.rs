@@ -119,6 +119,7 @@ mod tests {
             page: 6,
             key: 0,
             shared: false,
+            quotient: 0,
         };
         let frame = Frame { to: 0, secret: 0, arg: 0, body: Body::Hello { name: b"name", hello, data } };
         let mut out = [0; FRAME];

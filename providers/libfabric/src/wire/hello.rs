@@ -1,5 +1,7 @@
 //! Handshakes: what a connecting and an accepting device tell each other first.
 
+use dat_kit::Qualifier;
+
 use crate::wire::bytes::{long, word};
 use crate::wire::{MAGIC, VERSION};
 
@@ -57,6 +59,8 @@ pub struct Hello {
     pub key: u64,
     /// The sender's receives come from a shared queue: its peer must request them (`Control::RequestReceives`).
     pub shared: bool,
+    /// Request: the quotient of the qualifier asked for ([`Qualifier`]).
+    pub quotient: u64,
 }
 
 impl Hello {
@@ -70,21 +74,27 @@ impl Hello {
         }
         out.extend_from_slice(&self.page.to_le_bytes());
         out.extend_from_slice(&self.key.to_le_bytes());
-        out.extend_from_slice(&[u8::from(self.shared), 0, 0, 0, 0, 0, 0, 0]);
+        out.push(u8::from(self.shared));
+        out.extend_from_slice(&Qualifier::bytes(self.quotient));
         out.extend_from_slice(data);
     }
 
     /// Decodes it and the private data; `None` unless it is well formed.
     pub fn decode(bytes: &[u8]) -> Option<(Hello, &[u8])> {
         let (head, data) = bytes.split_at_checked(HELLO)?;
-        if head[..4] != MAGIC || head[4] != VERSION || head[40] > 1 || head[41..48] != [0; 7] {
+        if head[..4] != MAGIC || head[4] != VERSION || head[40] > 1 {
             return None;
         }
         let len = u16::from_le_bytes([head[6], head[7]]) as usize;
         // A transport may pad what was sent; it never shortens it.
         let data = data.get(..len)?;
+        let kind = Kind::of(head[5])?;
+        let quotient = Qualifier::quotient_of(head[41..].try_into().ok()?);
+        if quotient != 0 && kind != Kind::Request {
+            return None;
+        }
         let hello = Hello {
-            kind: Kind::of(head[5])?,
+            kind,
             chan: word(head, 8),
             qos: word(head, 12),
             posted: word(head, 16),
@@ -92,6 +102,7 @@ impl Hello {
             page: long(head, 24),
             key: long(head, 32),
             shared: head[40] == 1,
+            quotient,
         };
         Some((hello, data))
     }
@@ -101,6 +112,9 @@ impl Hello {
 /// when the connection is up, and no control message needs the sender's channel.
 pub const SHORT_HELLO: usize = 5;
 
+/// A short request with a quotient in front of its private data.
+const QUOTIENT_FOLLOWS: u8 = 6;
+
 /// Most private data after a short handshake: 7 bits hold its length.
 pub const SHORT_DATA: usize = 127;
 
@@ -109,9 +123,13 @@ impl Hello {
     pub fn encode_short(&self, data: &[u8], out: &mut Vec<u8>) {
         out.extend_from_slice(&MAGIC[..1]);
         out.extend_from_slice(&MAGIC[3..]);
-        out.push(VERSION << 4 | self.kind.code());
+        let code = if self.quotient == 0 { self.kind.code() } else { QUOTIENT_FOLLOWS };
+        out.push(VERSION << 4 | code);
         out.push(data.len() as u8 | u8::from(self.shared) << 7);
         out.push(self.qos as u8);
+        if self.quotient != 0 {
+            out.extend_from_slice(&Qualifier::bytes(self.quotient));
+        }
         out.extend_from_slice(data);
     }
 
@@ -121,8 +139,15 @@ impl Hello {
         if head[..2] != [MAGIC[0], MAGIC[3]] || head[2] >> 4 != VERSION {
             return None;
         }
+        let (kind, quotient, data) = match head[2] & 0xF {
+            QUOTIENT_FOLLOWS => {
+                let (quotient, data) = data.split_first_chunk()?;
+                (Kind::Request, Qualifier::quotient_of(*quotient), data)
+            }
+            code => (Kind::of(code)?, 0, data),
+        };
         let hello = Hello {
-            kind: Kind::of(head[2] & 0xF)?,
+            kind,
             chan: 0,
             qos: head[4].into(),
             posted: 0,
@@ -130,6 +155,7 @@ impl Hello {
             page: 0,
             key: 0,
             shared: head[3] >> 7 == 1,
+            quotient,
         };
         Some((hello, data.get(..usize::from(head[3] & 0x7F))?))
     }
@@ -143,7 +169,17 @@ mod tests {
 
     fn hello() -> Hello {
         let page = u64::MAX - 1;
-        Hello { kind: Kind::Request, chan: 7, qos: 1, posted: 3, room: 65, page, key: 42, shared: true }
+        Hello {
+            kind: Kind::Request,
+            chan: 7,
+            qos: 1,
+            posted: 3,
+            room: 65,
+            page,
+            key: 42,
+            shared: true,
+            quotient: 0,
+        }
     }
 
     #[test]
@@ -163,10 +199,30 @@ mod tests {
         for len in 0..bytes.len() {
             assert_eq!(Hello::decode(&bytes[..len]), None, "{len} bytes of it");
         }
-        for at in [0, 3, 4, 5, 40, 41, 47] {
+        for at in [0, 3, 4, 5, 40] {
             let mut other = bytes.clone();
             other[at] ^= 0x40;
             assert_eq!(Hello::decode(&other), None, "byte {at} changed");
+        }
+    }
+
+    #[test]
+    fn requests_carry_a_quotient_and_other_handshakes_none() {
+        for quotient in [2, 1 << 48, (1 << 56) - 1] {
+            let mut bytes = Vec::new();
+            let hello = Hello { quotient, ..hello() };
+            hello.encode(b"private", &mut bytes);
+            assert_eq!(Hello::decode(&bytes), Some((hello, &b"private"[..])));
+            bytes[5] = Kind::Accept.code();
+            assert_eq!(Hello::decode(&bytes), None, "an accept with a quotient");
+            let short = Hello { posted: 0, room: u32::MAX, page: 0, key: 0, chan: 0, ..hello };
+            let mut bytes = Vec::new();
+            short.encode_short(b"private", &mut bytes);
+            assert_eq!(bytes.len(), SHORT_HELLO + Qualifier::QUOTIENT + 7);
+            assert_eq!(Hello::decode_short(&bytes), Some((short, &b"private"[..])));
+            for len in 0..bytes.len() {
+                assert_eq!(Hello::decode_short(&bytes[..len]), None, "{len} bytes of it");
+            }
         }
     }
 

@@ -1,8 +1,8 @@
 //! The end of connections, and the events of endpoints.
 
-use dat_types::ConnectionKind::Disconnected;
+use dat_types::ConnectionKind::{Broken, Disconnected};
 use dat_types::ReturnType::InvalidState as IS;
-use dat_types::{ConnectionKind, DtoOperation, DtoStatus, EpState};
+use dat_types::{BreakReason, ConnectionKind, DtoOperation, DtoStatus, EpState};
 
 use super::state::Model;
 use crate::expect::{Answer, Completion, Expected, Stream, What};
@@ -38,6 +38,11 @@ impl Model {
 
     /// To DISCONNECTED: outstanding work is flushed in post order, then the event.
     pub(crate) fn down(&mut self, ep: usize, kinds: &[ConnectionKind], data: &[u8]) {
+        self.flush(ep);
+        self.tell(ep, kinds, data.to_vec());
+    }
+
+    fn flush(&mut self, ep: usize) {
         self.eps[ep].state = EpState::Disconnected;
         self.eps[ep].peer = None;
         self.eps[ep].silent = false;
@@ -52,13 +57,22 @@ impl Model {
             let flushed = Completion::failed(recv.cookie, DtoOperation::Receive, &[DtoStatus::Flushed]);
             self.complete(ep, Stream::Recv, flushed);
         }
-        self.tell(ep, kinds, data.to_vec());
+    }
+
+    /// As [`Model::down`], because an operation failed.
+    pub(super) fn break_down(&mut self, ep: usize, reason: BreakReason) {
+        self.flush(ep);
+        self.tell_why(ep, &[Broken], Vec::new(), Some(reason));
     }
 
     pub(super) fn tell(&mut self, ep: usize, kinds: &[ConnectionKind], data: Vec<u8>) {
+        self.tell_why(ep, kinds, data, None);
+    }
+
+    fn tell_why(&mut self, ep: usize, kinds: &[ConnectionKind], data: Vec<u8>, reason: Option<BreakReason>) {
         let ep = &mut self.eps[ep];
         let Some(evd) = ep.shape.conn else { return };
-        let what = What::Connection { kinds: kinds.to_vec(), data };
+        let what = What::Connection { kinds: kinds.to_vec(), data, reason };
         ep.expected[Stream::Connection as usize].push_back(Expected { evd, what });
     }
 

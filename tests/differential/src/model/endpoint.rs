@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use dat_types::ConnectionKind::{Broken, Disconnected};
+use dat_types::ConnectionKind::Disconnected;
 use dat_types::EpState;
 use dat_types::ReturnType::{
     InvalidHandle as IH, InvalidParameter as IP, InvalidState as IS, ModelNotSupported as MNS,
@@ -183,7 +183,7 @@ impl Model {
         if self.eps[ep].is_held() || self.eps[ep].state == EpState::Reserved {
             return Answer::Refused(vec![IS]);
         }
-        self.hang_up_at_peer(ep, &[Disconnected, Broken]);
+        self.hang_up_at_peer(ep, &[Disconnected]);
         let it = &mut self.eps[ep];
         it.alive = false;
         it.attempt += 1;

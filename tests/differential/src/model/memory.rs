@@ -16,6 +16,8 @@ pub(super) const LOCAL_WRITE: u32 = 0x10;
 pub(super) const REMOTE_READ: u32 = 0x02;
 pub(super) const REMOTE_WRITE: u32 = 0x20;
 pub(crate) const REMOTE_ATOMIC: u32 = 0x40;
+/// All remote rights.
+pub(crate) const REMOTE: u32 = REMOTE_READ | REMOTE_WRITE | REMOTE_ATOMIC;
 
 /// What the regions of an adapter hold, where that is known.
 #[derive(Clone, Debug)]

@@ -1,8 +1,8 @@
 //! Transfers: matching of sends with receives, one-sided operations, what memory then holds.
 
-use dat_types::ConnectionKind::{Broken, Disconnected};
-use dat_types::DtoStatus::{Flushed, LocalLength, LocalProtection, RemoteAccess, RemoteResponder, Success};
-use dat_types::{DtoOperation, EpState};
+use dat_types::ConnectionKind::Disconnected;
+use dat_types::DtoStatus::{LocalLength, LocalProtection, RemoteAccess, RemoteResponder, Success};
+use dat_types::{BreakReason, DtoOperation, DtoStatus, EpState};
 
 use super::atomic::word;
 use super::memory::{LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE, segment_faults, total};
@@ -127,7 +127,7 @@ impl Model {
         let done = Completion { immediate: request.immediate, ..Completion::succeeded(0, operation, length) };
         if status != Success {
             self.used(peer, taken, Completion { statuses: vec![status], ..done }, None);
-            self.fail(ep, peer, &[RemoteResponder, Flushed], false);
+            self.fail(ep, peer, RemoteResponder, BreakReason::Operation(status));
             return;
         }
         let bytes = self.sides[self.eps[ep].side].memory.gather(&request.iov);
@@ -154,7 +154,7 @@ impl Model {
                 let here = self.eps[ep].side;
                 self.sides[here].memory.doubt(&request.iov);
             }
-            self.fail(ep, peer, &[RemoteAccess], true);
+            self.fail(ep, peer, RemoteAccess, BreakReason::Transport);
             return;
         }
         let request = &self.placed(peer, request);
@@ -195,16 +195,14 @@ impl Model {
         }
     }
 
-    /// The oldest request fails and the connection with it. `here`: the fault is this end's to report.
-    fn fail(&mut self, ep: usize, peer: usize, statuses: &[dat_types::DtoStatus], here: bool) {
+    /// The oldest request fails with this status and the connection with it: at the peer for this reason.
+    fn fail(&mut self, ep: usize, peer: usize, status: DtoStatus, at_peer: BreakReason) {
         if let Some(request) = self.eps[ep].requests.pop_front() {
-            let done = Completion::failed(request.cookie, request.operation, statuses);
+            let done = Completion::failed(request.cookie, request.operation, &[status]);
             self.complete(ep, Stream::Request, done);
         }
-        let certain = [Broken];
-        let either = [Broken, Disconnected];
-        self.down(ep, if here { &certain } else { &either }, &[]);
-        self.down(peer, if here { &either } else { &certain }, &[]);
+        self.break_down(ep, BreakReason::Operation(status));
+        self.break_down(peer, at_peer);
     }
 }
 

@@ -4,6 +4,9 @@ mod same;
 mod settle;
 mod trace;
 
+use std::collections::BTreeMap;
+use std::time::Instant;
+
 pub use trace::{Disagreement, Trace};
 
 use crate::expect::{Answer, Stream};
@@ -23,7 +26,15 @@ pub(crate) fn run(
     let wrong = |step, what| Disagreement { label: subject.label.clone(), step, what };
     let world = World::open(subject).map_err(|what| wrong(0, format!("does not open: {what}")))?;
     let model = Model::new(world.limits());
-    let mut run = Run { model, world, trace: Trace::default(), burst: None, patience, pulse };
+    let mut run = Run {
+        model,
+        world,
+        trace: Trace::default(),
+        burst: None,
+        attempts: BTreeMap::new(),
+        patience,
+        pulse,
+    };
     for (index, step) in program.0.iter().enumerate() {
         pulse.at(index);
         run.step(index, step).map_err(|what| wrong(index, format!("{step:?}: {what}")))?;
@@ -39,6 +50,8 @@ struct Run<'a> {
     trace: Trace,
     /// Posts made on an endpoint since everything was settled.
     burst: Option<(usize, usize)>,
+    /// When each endpoint last began to connect.
+    attempts: BTreeMap<usize, Instant>,
     patience: Patience,
     pulse: &'a Pulse,
 }
@@ -57,6 +70,9 @@ impl Run<'_> {
         if answer == Answer::LeftOut {
             self.trace.answers.push(format!("{} left out", step.name()));
             return Ok(());
+        }
+        if let (Step::Connect { .. } | Step::DupConnect { .. }, Some(ep)) = (step, places.ep) {
+            self.attempts.insert(ep, Instant::now());
         }
         let result = self.world.perform(step, &places);
         if let Some(wrong) = self.world.wrong.take() {
@@ -82,6 +98,9 @@ impl Run<'_> {
         }
         let answer = code.map_or("Success".to_owned(), |code| format!("{code:?}"));
         self.trace.answers.push(format!("{} {answer}", step.name()));
+        if let Err(error) = &result {
+            self.trace.texts.push(format!("{}: {}", step.name(), trace::text_of(error)));
+        }
         if let (Step::Query { .. }, Some(ep), None) = (step, places.ep, code) {
             self.same_parameters(ep)?;
         }
@@ -178,6 +197,8 @@ impl Run<'_> {
     fn finish(mut self) -> Seen<Trace> {
         self.settle()?;
         self.same_memory()?;
+        self.same_regions()?;
+        self.empty_waits()?;
         while let Some(step) = self.model.leftover() {
             self.step(usize::MAX, &step)?;
         }

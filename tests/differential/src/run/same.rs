@@ -1,6 +1,13 @@
 //! Compares states, parameters and memory with the model's.
 
+use std::time::{Duration, Instant};
+
+use dat_types::{ReturnType, Timeout};
+
+use super::trace::text_of;
 use super::{Run, Seen};
+use crate::model::memory::{REGIONS, REMOTE, REMOTE_ATOMIC};
+use crate::program::REGION;
 use crate::world::attrs_of;
 
 impl Run<'_> {
@@ -77,6 +84,47 @@ impl Run<'_> {
             true => Ok(()),
             false => Err(format!("queue {index} says {param:?} instead of {it:?}")),
         }
+    }
+
+    /// Length, rights and keys of every region are those asked for.
+    pub(super) fn same_regions(&self) -> Seen {
+        for (side, half) in self.world.sides.iter().enumerate() {
+            for (number, (region, (zone, rights))) in half.regions.iter().zip(REGIONS).enumerate() {
+                // A freed one answers nothing.
+                let Ok(param) = region.query() else { continue };
+                let atomics = if self.world.limits().atomics { 0 } else { REMOTE_ATOMIC };
+                let wanted = (u64::from(REGION), rights & !atomics, half.zones[usize::from(zone)].id());
+                let seen = (param.memory.len(), param.privileges.bits(), param.pz.id());
+                if seen != wanted {
+                    return Err(format!("region {number} at side {side} is {seen:?} instead of {wanted:?}"));
+                }
+                if (param.rmr_context != 0) != (rights & !atomics & REMOTE != 0) {
+                    return Err(format!("region {number} at side {side} has key {:#x}", param.rmr_context));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing is left on any dispatcher: waits end when their time is over, with nothing, and say so alike.
+    pub(super) fn empty_waits(&mut self) -> Seen {
+        const TIME: Duration = Duration::from_millis(1);
+        for half in &self.world.sides {
+            for (number, evd) in half.evds.iter().enumerate() {
+                let begun = Instant::now();
+                let result = evd.wait(Timeout::from(TIME), 1);
+                let took = begun.elapsed();
+                match result {
+                    Err(wait) if wait.error.kind() == ReturnType::TimeoutExpired && took >= TIME => {
+                        self.trace.texts.push(format!("wait: {}", text_of(&wait.error)));
+                    }
+                    other => {
+                        return Err(format!("a wait on dispatcher {number} gave {other:?} after {took:?}"));
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn same_memory(&self) -> Seen {

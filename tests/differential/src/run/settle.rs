@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use dat_types::{AsyncReason, DtoOperation, EpState, Event, EventData, ObjectId};
+use dat_types::{AsyncReason, ConnectionKind, DtoOperation, EpState, Event, EventData, ObjectId};
 
 use super::{Run, Seen};
 use crate::expect::{Completion, Expected, Stream, What};
 use crate::model::{Endpoint, private_data};
+use crate::world::SHORT;
 
 impl Run<'_> {
     /// Waits for everything the model expects, and looks that nothing else is there.
@@ -36,6 +37,20 @@ impl Run<'_> {
             }
         }
         self.same_states()
+    }
+
+    /// A time limit is over when its event comes, and not before.
+    fn not_early(&mut self, index: usize, data: &EventData) -> Seen {
+        let begun = self.attempts.get(&index);
+        match (data, begun) {
+            (EventData::Connection { kind: ConnectionKind::TimedOut, .. }, Some(begun)) => {
+                let took = begun.elapsed();
+                let late = took >= SHORT;
+                late.then_some(())
+                    .ok_or(format!("endpoint {index} timed out after {took:?}, before {SHORT:?}"))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// What the model still waits for.
@@ -160,7 +175,7 @@ impl Run<'_> {
             return Err(format!("at endpoint {index}: {:?} came before {late}", event.data));
         }
         self.trace.events[index][stream as usize].push(next.to_string());
-        Ok(())
+        self.not_early(index, &event.data)
     }
 }
 
@@ -182,9 +197,10 @@ fn fits(next: &Expected, data: &EventData) -> bool {
         (What::Dto(want), EventData::RmrBind { cookie, status, .. }) => {
             want.operation == DtoOperation::BindMw && want.cookie == *cookie && want.statuses.contains(status)
         }
-        (What::Connection { kinds, data }, EventData::Connection { kind, private_data, .. }) => {
-            kinds.contains(kind) && private_data[..] == data[..]
-        }
+        (
+            What::Connection { kinds, data, reason: why },
+            EventData::Connection { kind, private_data, reason, .. },
+        ) => kinds.contains(kind) && private_data[..] == data[..] && reason == why,
         _ => false,
     }
 }

@@ -3,12 +3,16 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use dat_types::Error;
+
 /// What was observed: the answer of each step, and the events of each endpoint and direction. Choices the specification
 /// leaves are not in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trace {
     pub(crate) answers: Vec<String>,
     pub(crate) events: Vec<[Vec<String>; 3]>,
+    /// What refusals say.
+    pub(crate) texts: Vec<String>,
     /// Low watermark events.
     pub(crate) notices: Vec<String>,
     /// How often a feature was refused that the provider says it lacks.
@@ -33,6 +37,18 @@ impl Disagreement {
         let letters = what.chars().filter(|c| !c.is_ascii_digit()).collect::<String>();
         format!("{}: {letters}", self.label)
     }
+}
+
+/// What an error says to people and programs, without numbers and names that differ from run to run, and without the
+/// provider's own words, which follow a colon.
+pub(super) fn text_of(error: &Error) -> String {
+    let message = error.message().unwrap_or_default();
+    let message = message.split_once(": ").map_or(message, |(ours, _)| ours);
+    let words: Vec<&str> = message
+        .split(|c: char| !c.is_alphanumeric())
+        .filter(|word| !word.is_empty() && !word.contains(|c: char| c.is_ascii_digit()))
+        .collect();
+    format!("{} {:?} {}", error.call().unwrap_or("-"), error.subtype(), words.join(" "))
 }
 
 impl fmt::Display for Disagreement {
@@ -78,9 +94,38 @@ impl Trace {
                 return format!("endpoint {index} gives {b:?} instead of {a:?}");
             }
         }
+        if let Some((a, b)) = self.texts.iter().zip(&other.texts).find(|(a, b)| a != b) {
+            return format!("says {b:?} instead of {a:?}");
+        }
         if self.notices != other.notices {
             return format!("low watermarks of {:?} instead of {:?}", other.notices, self.notices);
         }
         "the traces have different lengths".into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dat_types::{ReturnType, Subtype};
+
+    use super::*;
+
+    fn text(subtype: Subtype, message: &str) -> String {
+        text_of(&Error::new("dat_ep_connect", ReturnType::InvalidState, subtype, message))
+    }
+
+    #[test]
+    fn texts_differ_by_words_and_not_by_numbers() {
+        let one = text(Subtype::Arg2, "endpoint 12 is CONNECTED: errno 5 of ours");
+        assert_eq!(one, text(Subtype::Arg2, "endpoint 7 is CONNECTED: what another provider adds"));
+        assert_ne!(one, text(Subtype::Arg2, "endpoint 12 is UNCONNECTED"));
+        assert_ne!(one, text(Subtype::Arg3, "endpoint 12 is CONNECTED"));
+    }
+
+    #[test]
+    fn a_difference_of_texts_is_reported() {
+        let trace = |text: &str| Trace { texts: vec![text.to_owned()], ..Trace::default() };
+        assert_ne!(trace("a"), trace("b"));
+        assert_eq!(trace("a").difference(&trace("b")), "says \"b\" instead of \"a\"");
     }
 }

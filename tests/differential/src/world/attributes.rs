@@ -7,7 +7,7 @@ use dat_types::{CompletionFlags, EpAttr, Qos, ServiceType, Timeout};
 use crate::program::{Attrs, Time};
 
 /// The short time-out of a connect.
-const SHORT: Duration = Duration::from_millis(30);
+pub(crate) const SHORT: Duration = Duration::from_millis(30);
 
 pub(super) fn timeout(time: Time) -> Timeout {
     match time {

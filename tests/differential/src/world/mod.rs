@@ -13,7 +13,7 @@ use dat_types::{
 use crate::model::{Limits, private_data};
 use crate::program::{Atomic, FOREIGN, Far, Range, Shape, Step, TOO_LONG, Target, side_of};
 use crate::subject::Subject;
-pub(crate) use attributes::attrs_of;
+pub(crate) use attributes::{SHORT, attrs_of};
 use attributes::{attributes, timeout};
 pub(crate) use half::Half;
 use half::{Result, Window, says};

@@ -41,26 +41,15 @@ pub enum Ready {
 pub enum Need {
     SharedReceives,
     Atomics,
-    /// Connection qualifiers that are no TCP port.
-    LongQualifiers,
     Datagrams,
 }
 
 impl Need {
-    /// The code that the program prints when it is missing.
-    pub fn refusal(self) -> &'static str {
-        match self {
-            Need::LongQualifiers => "DAT_INVALID_PARAMETER",
-            _ => "DAT_MODEL_NOT_SUPPORTED",
-        }
-    }
-
     /// Why, for people.
     pub fn words(self) -> &'static str {
         match self {
             Need::SharedReceives => "no shared receive queues",
             Need::Atomics => "no atomic operations",
-            Need::LongQualifiers => "qualifiers are ports of 16 bits",
             Need::Datagrams => "no datagrams (UD)",
         }
     }
@@ -114,7 +103,7 @@ pub const COLUMNS: [Column; 4] = [
         name: "libfabric-tcp",
         ia: "ofi-tcp",
         params: "fabric = \"tcp\", endpoint = \"msg\", address = \"127.0.0.1\"",
-        lacks: &[Need::Atomics, Need::LongQualifiers],
+        lacks: &[Need::Atomics],
         ..LIBFABRIC
     },
     Column {
@@ -139,7 +128,7 @@ const LIBFABRIC: Column = Column {
     library: "libdat_libfabric.so",
     params: "",
     host: "127.0.0.1",
-    lacks: &[Need::LongQualifiers],
+    lacks: &[],
     place: Place::HereWithLibfabric,
 };
 
@@ -184,18 +173,12 @@ pub const CASES: &[Case] = &[
         "-T L -m 100 limit_ia limit_pz limit_cno limit_evd limit_ep limit_lmr limit_rpost limit_size_lmr",
         &["LMRs created: 100", "EPs created: 100"],
     ),
-    Case {
-        needs: &[Need::LongQualifiers],
-        ..alone("-T L -m 100 limit_psp limit_rsp", &["PSPs created: 100", "RSPs created: 100"])
-    },
+    alone("-T L -m 100 limit_psp limit_rsp", &["PSPs created: 100", "RSPs created: 100"]),
     alone(
         "-T L -w 8 -m 100 limit_pz limit_cno limit_evd limit_ep limit_lmr limit_rpost",
         &["EPs created: 100", "LMRs created: 100"],
     ),
-    Case {
-        needs: &[Need::LongQualifiers],
-        ..alone("-T L -w 8 -m 100 limit_psp limit_rsp", &["PSPs created: 100", "RSPs created: 100"])
-    },
+    alone("-T L -w 8 -m 100 limit_psp limit_rsp", &["PSPs created: 100", "RSPs created: 100"]),
     alone("-T F -f hwconn", &["case: 3"]),
     alone("-T F -f endpoint", &["case: 2"]),
     alone("-T F -f pz", &["case: 2"]),

@@ -27,6 +27,9 @@ const MEETING_PORT: u16 = 15828;
 /// What none of the programs prints when all is well.
 const UNWANTED: [&str; 5] = ["FAILED", "Result: FAIL", "Test Error", "unexpected event", "Segmentation"];
 
+/// What the programs print when the provider refuses a feature.
+const REFUSAL: &str = "DAT_MODEL_NOT_SUPPORTED";
+
 /// How a run ended that did not fail.
 pub enum Passed {
     /// It did what it does; with a remark, or an empty one.
@@ -89,10 +92,9 @@ impl Field<'_> {
             }
             let output = self.start(&mut command)?.finish(self.deadline())?;
             return match output.status {
-                Some(_) if output.text.contains(need.refusal()) => Ok(Passed::Refused(need)),
+                Some(_) if output.text.contains(REFUSAL) => Ok(Passed::Refused(need)),
                 status => Err(format!(
-                    "without {need:?} it was to say {}; it exited with {status:?}: {}",
-                    need.refusal(),
+                    "without {need:?} it was to say {REFUSAL}; it exited with {status:?}: {}",
                     output.tail()
                 )
                 .into()),
