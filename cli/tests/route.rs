@@ -101,6 +101,17 @@ fn a_route_is_a_name_by_default_and_works_without_a_far_child() {
 }
 
 #[test]
+fn a_peer_by_a_childs_own_name_is_refused() {
+    let server = start_with(&["ping", "fabric0", "--listen", "4748"], &[]);
+    server.line();
+    let refused = dat(&["ping", "shm0", "--connect", "127.0.0.1:4748", "--count", "1"]).failed();
+    // The words for NON_PEER_REJECTED.
+    assert!(refused.err.contains("no process listens there"), "{}", refused.err);
+    // The route still serves its own kind.
+    dat(&["ping", "fabric0", "--connect", "127.0.0.1:4748", "--count", "1"]).ok();
+}
+
+#[test]
 fn a_mistake_in_a_child_is_no_absence() {
     let folder = tempfile::tempdir().expect("a folder");
     let wrong = ROUTES.replace("domain = \"process\"", "domian = \"process\"");

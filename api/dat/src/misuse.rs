@@ -36,7 +36,7 @@ struct OfBuffers;
 /// ```
 /// A slice is made by a region only.
 /// ```compile_fail,E0451
-/// fn forge() -> dat::Slice { dat::Slice { triplet: todo!(), region: todo!() } }
+/// fn forge(slice: dat::Slice) -> dat::Slice { dat::Slice { ..slice } }
 /// ```
 struct OfRegions;
 

@@ -1,5 +1,8 @@
-//! What software providers share: copies between spans of application memory, keys of registered memory, queues
-//! of posted work, descriptors to wake a sleeper, qualifiers on fabrics with ports of 16 bits.
+//! What software providers share:
+//!
+//! - copies between spans of application memory, and keys of registered memory;
+//! - queues of posted work, and descriptors to wake a sleeper;
+//! - qualifiers on fabrics with ports of 16 bits.
 //!
 //! # Unsafe
 //! Only [`copy`], `heap` and `fork` have unsafe code. A provider promises a range of memory once, where it makes a

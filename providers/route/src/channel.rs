@@ -54,7 +54,7 @@ enum Phase {
     Accepting(Attempt, Header),
     Live,
     /// Before a connection was made. The attempt ends when the channel is closed.
-    Stopped(#[allow(dead_code, reason = "kept until the channel is closed")] Option<Attempt>),
+    Stopped(Option<Attempt>),
 }
 
 struct Attempt {
@@ -181,10 +181,11 @@ impl RouteChannel {
     }
 
     fn post_held(&self, child: usize, below: &BelowChannel, recv: &HeldRecv) -> Status {
-        match self.shared.regions.local(child, &recv.segments) {
-            Ok(segments) => post_recv(below, recv.token, recv.flags, &segments),
-            Err(status) => status,
-        }
+        let posted = self
+            .shared
+            .regions
+            .with_local(child, &recv.segments, |segments| post_recv(below, recv.token, recv.flags, segments));
+        posted.unwrap_or_else(|status| status)
     }
 
     /// A receive of a channel that is not connected yet.

@@ -44,6 +44,9 @@ impl Child {
     }
 }
 
+/// The most segments of a post of a route.
+pub(crate) const MAX_SEGMENTS: u32 = 32;
+
 /// Features that a route passes on, if every child has them.
 const COMMON: Caps = Caps(
     Caps::RECEIVER_WAITS.0
@@ -104,6 +107,9 @@ pub(crate) fn attributes(name: &str, children: &[Child]) -> Result<DeviceAttr, F
             return Err(Failure::new(Status::NOT_SUPPORTED, message));
         };
         attr.max_private_data = if nth == 0 { room } else { attr.max_private_data.min(room) };
+    }
+    for segments in [&mut attr.max_segments, &mut attr.max_read_segments, &mut attr.max_write_segments] {
+        *segments = (*segments).min(MAX_SEGMENTS);
     }
     // One more request than the application may have: the read of a translation.
     attr.max_requests_per_channel = attr.max_requests_per_channel.saturating_sub(1).max(1);

@@ -98,29 +98,32 @@ impl Far {
     }
 
     pub(crate) fn post(&self, request: &Request) -> Posted {
-        let segments = match self.regions.local(self.child, request.segments()) {
-            Ok(segments) => segments,
-            Err(status) => return Posted::Done(status),
-        };
-        let wanted = Wanted::of(request);
+        let posted = self.regions.with_local(self.child, request.segments(), |segments| {
+            self.post_local(&Wanted::of(request), segments)
+        });
+        posted.unwrap_or_else(Posted::Done)
+    }
+
+    fn post_local(&self, wanted: &Wanted, segments: &[Segment]) -> Posted {
         let mut state = self.state();
         if state.stopped {
             return Posted::Done(Status::NOT_CONNECTED);
         }
         if state.asked.is_none() {
-            if !names_remote(request.opcode) || self.table.is_none() {
-                return Posted::Done(self.submit(&mut state, &wanted, &segments, request.rkey));
+            if !names_remote(wanted.opcode) || self.table.is_none() {
+                return Posted::Done(self.submit(&mut state, wanted, segments, wanted.rkey));
             }
-            if let Some(rkey) = state.known.get(&request.rkey).copied() {
-                return Posted::Done(self.submit(&mut state, &wanted, &segments, rkey));
+            if let Some(rkey) = state.known.get(&wanted.rkey).copied() {
+                return Posted::Done(self.submit(&mut state, wanted, segments, rkey));
             }
         }
-        self.hold(&mut state, request.rkey, Held::Request { wanted, segments })
+        let held = Held::Request { wanted: *wanted, segments: segments.to_vec() };
+        self.hold(&mut state, wanted.rkey, held)
     }
 
     pub(crate) fn post_atomic(&self, request: &AtomicRequest) -> Posted {
-        let sink = match self.regions.local(self.child, &[request.sink]) {
-            Ok(segments) => segments[0],
+        let sink = match self.regions.with_local(self.child, &[request.sink], |segments| segments[0]) {
+            Ok(sink) => sink,
             Err(status) => return Posted::Done(status),
         };
         let request = AtomicRequest { sink, ..*request };
@@ -138,10 +141,10 @@ impl Far {
     }
 
     pub(crate) fn post_recv(&self, request: &RecvRequest) -> Status {
-        match self.regions.local(self.child, request.segments()) {
-            Ok(segments) => post_recv(&self.below, request.token, request.flags, &segments),
-            Err(status) => status,
-        }
+        let posted = self.regions.with_local(self.child, request.segments(), |segments| {
+            post_recv(&self.below, request.token, request.flags, segments)
+        });
+        posted.unwrap_or_else(|status| status)
     }
 
     /// Takes the completion of a read of the route's own, and posts what was held. What it gives is for the engine. `true`:

@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use dat_plugin::{Access, Device as _, Failure, Keys, Segment, Status};
 
-use crate::child::Child;
+use crate::child::{Child, MAX_SEGMENTS};
 use crate::header::TableAt;
 use crate::table::Table;
 
@@ -87,19 +87,25 @@ impl Regions {
         Ok(vacant.insert(table).at())
     }
 
-    /// The segments with the keys that a child has for them. A region is registered with the child at its first use.
+    /// Calls `f` with the segments, which get the keys that a child has for them. A region is registered with the child at
+    /// its first use. Allocates nothing.
     #[allow(unsafe_code, reason = "the same ranges with the keys that this child has for them")]
-    pub(crate) fn local(&self, child: usize, segments: &[Segment]) -> Result<Vec<Segment>, Status> {
-        let own = |segment: &Segment| {
-            if child == 0 {
-                return Ok(*segment);
-            }
+    pub(crate) fn with_local<T>(
+        &self,
+        child: usize,
+        segments: &[Segment],
+        f: impl FnOnce(&[Segment]) -> T,
+    ) -> Result<T, Status> {
+        let (Some(first), true) = (segments.first(), child != 0) else { return Ok(f(segments)) };
+        let mut own = [*first; MAX_SEGMENTS as usize];
+        let own = own.get_mut(..segments.len()).ok_or(Status::INVALID)?;
+        for (own, segment) in own.iter_mut().zip(segments) {
             let lkey = self.local_key(child, segment.lkey())?;
             // SAFETY: the host made the segment for a region that is registered while posts name it. `lkey` is this
             // child's key for the same region, which ends with it.
-            Ok(unsafe { Segment::from_parts(segment.addr(), segment.len(), lkey) })
-        };
-        segments.iter().map(own).collect()
+            *own = unsafe { Segment::from_parts(segment.addr(), segment.len(), lkey) };
+        }
+        Ok(f(own))
     }
 
     fn local_key(&self, child: usize, lkey: u32) -> Result<u32, Status> {
