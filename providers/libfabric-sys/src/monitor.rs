@@ -1,9 +1,9 @@
 //! A monitor of memory that never starts, so that libfabric keeps no registrations for later use.
 //!
-//! Where its providers register memory with a device (`verbs`), libfabric keeps registrations, all of them with all remote
-//! rights, and to hear when their memory is unmapped it rewrites the code of `munmap` and others when the first domain
-//! opens, and back when the last one closes, whatever other threads are doing. The process may bring a monitor of its own
-//! instead; if that does not start, nothing is kept.
+//! Some of its providers register memory with a device (`verbs`). For them libfabric keeps a cache of registrations, each
+//! with all remote rights. The cache must learn when memory is unmapped. So libfabric rewrites the code of `munmap` and
+//! others when the first domain opens, and restores it when the last one closes. Other threads may run that code
+//! meanwhile. A process may supply its own monitor instead. If that does not start, libfabric keeps no cache.
 
 use std::ffi::{c_int, c_void};
 use std::mem::size_of;

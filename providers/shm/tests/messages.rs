@@ -78,8 +78,8 @@ fn messages_out_of_allocated_memory_arrive_intact() {
     assert!(readable.count() >= 1, "the receiver mapped the sender's memory, to read");
 }
 
-/// Sends messages of many sizes out of ordinary memory, so many that each way is tried, and compares their bytes. Gives
-/// what the sender's channel says in the end.
+/// Sends messages of many sizes out of ordinary memory, and compares their bytes. Their number is high enough that each
+/// way is tried. Returns the description of the sender's channel.
 fn out_of_ordinary_memory(params: &[(&str, &str)]) -> String {
     let (mut a, mut b, from, to) = pair(params);
     let (src, dst) = (a.area(3 << 20), b.area(3 << 20));
@@ -130,8 +130,8 @@ fn messages_wait_for_receives_without_limit_and_do_not_block_the_sender() {
     assert!(a.events().is_empty() && b.events().is_empty());
 }
 
-/// The ring of a connection is as deep as its endpoints: what may be under way reaches a receiver that comes late although
-/// the sender makes no progress: neither its application nor its events are polled.
+/// The ring of a connection holds all requests that its endpoints may have outstanding. So they reach a late receiver
+/// while the sender makes no progress: neither its completions nor its events are polled.
 #[test]
 fn as_many_messages_as_may_be_under_way_need_no_sender() {
     const DEPTH: u32 = 1000;
